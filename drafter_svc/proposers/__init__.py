@@ -1,0 +1,1 @@
+"""What can draft in the drafter service, one file each."""

@@ -1,0 +1,1 @@
+"""The gateway: clients in front, verifiers and drafters behind. Runs without torch."""

@@ -1,0 +1,1 @@
+"""What can draft for a session of the gateway, one file each."""

@@ -1,0 +1,1 @@
+"""Paged KV cache: bookkeeping knows no tensors, tensors know no requests."""

@@ -1,0 +1,40 @@
+"""What an engine needs to know before it starts. The one place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineConfig:
+    """One engine: a model, its KV cache and its batch limits. Raises ValueError naming field and value."""
+
+    model: Path  # Hugging Face folder or a .gguf file
+    device: str = "cpu"
+    dtype: str = "bfloat16"
+    max_model_len: int = 0  # positions; 0 = what the model allows
+    block_size: int = 16  # tokens per KV block
+    num_kv_blocks: int = 0  # 0 = from kv_memory_bytes
+    kv_memory_bytes: int = 512 << 20
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512  # token budget of one step
+    num_threads: int = 1  # CPU threads of the math library
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "num_threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
+        for name in ("max_model_len", "num_kv_blocks", "kv_memory_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 0")
+
+
+def default_model_dir() -> Path:
+    """Where `slipstream model fetch` keeps checkpoints: $SLIPSTREAM_MODELS, else ~/.cache/slipstream/models."""
+    return Path(os.environ.get("SLIPSTREAM_MODELS", Path.home() / ".cache" / "slipstream" / "models"))

@@ -1,0 +1,1 @@
+"""Runs a model over batches of sequences. Knows nothing of the network."""

@@ -1,0 +1,35 @@
+"""What can go wrong with a request. Knows nothing of gRPC: wire/status.py maps these to status codes."""
+
+from __future__ import annotations
+
+
+class InvalidRequest(ValueError):
+    """The caller's mistake; the message names parameter, value and range."""
+
+
+class UnknownModel(LookupError):
+    """The model asked for is not served here."""
+
+
+class Unauthenticated(PermissionError):
+    """No key, or one that no tenant has."""
+
+
+class Exhausted(RuntimeError):
+    """No room now; trying again later may help."""
+
+
+class Unavailable(RuntimeError):
+    """A service that is needed cannot be reached; trying again may help."""
+
+
+class VocabularyMismatch(RuntimeError):
+    """Drafter and target do not share a vocabulary; drafts would name other tokens."""
+
+
+class DeadlineExceeded(TimeoutError):
+    """The caller's deadline passed."""
+
+
+class CheckpointError(RuntimeError):
+    """Weights or configuration on disk are missing, truncated or of an unknown kind; the message names the file."""

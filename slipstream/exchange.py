@@ -1,0 +1,126 @@
+"""What services say to each other about sequences, as plain data. Knows nothing of protobuf (wire/codec.py does) or tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream.request import FinishReason
+
+LAW_TOTAL = 1 << 15  # every sparse law's counts sum to this: fits u16 and divides 2^32
+
+
+class LawKind(IntEnum):
+    """How a drafted token came about. Values are those of the wire."""
+
+    ASSUMED = 0  # a guessed outcome, or sent in an earlier message; never submitted for verification by itself
+    ONE_HOT = 1
+    SPARSE = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseLaw:
+    """The distribution a draft token was drawn from: counts / LAW_TOTAL on the named tokens, 0 elsewhere."""
+
+    token_ids: npt.NDArray[np.int32]  # [m], distinct
+    counts: npt.NDArray[np.uint16]  # [m], each > 0, sum LAW_TOTAL
+
+    def probability(self, token_id: int) -> float:
+        where = np.flatnonzero(self.token_ids == token_id)
+        return float(self.counts[where[0]]) / LAW_TOTAL if where.size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftToken:
+    token_id: int
+    kind: LawKind
+    law: SparseLaw | None = None  # given iff kind is SPARSE
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A path of tokens after the committed prefix; token i stands at position base + i."""
+
+    sequence_id: int
+    base: int
+    proposer: str
+    draw: int  # epoch << 32 | counter; smaller was drawn first
+    tokens: tuple[DraftToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Tokens that became final in one verify pass of one sequence."""
+
+    sequence_id: int
+    base: int
+    token_ids: tuple[int, ...]  # accepted draft tokens, then the recovered or bonus token
+    num_accepted: int = 0
+    num_draft_tokens: int = 0
+    proposer: str = ""
+    finish_reason: FinishReason = FinishReason.NONE
+    stop_string: str = ""
+    hit: bool = False
+    wait_us: int = 0
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    num_running: int = 0
+    num_waiting: int = 0
+    num_tokens: int = 0
+    step_us: int = 0
+    kv_blocks_used: int = 0
+    kv_blocks_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBatch:
+    commits: tuple[Commit, ...]
+    step: StepReport = StepReport()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch:
+    drafts: tuple[Draft, ...]
+    draft_us: int = 0
+    held_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    sequence_id: int
+    num_draft_tokens: int
+    fan_out: int
+    max_wait_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceFailure:
+    """Ends one sequence and nothing else."""
+
+    sequence_id: int
+    error: Exception  # one of slipstream.errors; anything else is an internal error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInfo:
+    """What a service serves, and how full it is."""
+
+    name: str
+    vocabulary_hash: str
+    vocab_size: int
+    max_model_len: int
+    stop_token_ids: tuple[int, ...] = ()
+    dtype: str = ""
+    device: str = ""
+    version: str = ""
+    kv_blocks_total: int = 0
+    kv_block_size: int = 0
+    kv_blocks_used: int = 0
+    num_sequences: int = 0
+    proposers: tuple[str, ...] = ()

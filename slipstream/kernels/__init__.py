@@ -1,0 +1,1 @@
+"""Hot operations, each beside a plain torch reference of the same signature."""

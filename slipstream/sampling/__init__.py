@@ -1,0 +1,1 @@
+"""Laws, noise and verification: what makes speculation exact."""

@@ -1,0 +1,1 @@
+"""gRPC: generated code, conversion between messages and domain objects, server scaffolding."""

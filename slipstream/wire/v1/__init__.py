@@ -1,0 +1,1 @@
+"""Generated from proto/slipstream/v1; never edited."""
