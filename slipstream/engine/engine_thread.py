@@ -1,0 +1,116 @@
+"""The one thread that drives an engine. Knows a worker and an event loop; knows nothing of models or the network."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+log = logging.getLogger(__name__)
+
+EventT_contra = TypeVar("EventT_contra", contravariant=True)
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+Event = TypeVar("Event")
+Output = TypeVar("Output")
+
+
+class Worker(Protocol[EventT_contra, OutputT_co]):
+    """What runs on the thread. All three are called from it and from nowhere else."""
+
+    def handle(self, event: EventT_contra) -> None:
+        """Takes in one event; quick."""
+
+    def step(self) -> OutputT_co | None:
+        """Does one step of work. None if there was nothing to do or to say."""
+
+    def next_wake(self) -> float | None:
+        """When `step` should run although nothing arrives, by time.monotonic(); None if only an event makes work."""
+
+
+class EngineThread(Generic[Event, Output]):
+    """Feeds events to a worker and its outputs back to the event loop that started it.
+
+    An exception out of the worker ends the thread: it is logged and told to `on_failure` once, and later events are
+    ignored. The service should then stop serving.
+    """
+
+    def __init__(
+        self,
+        worker: Worker[Event, Output],
+        on_output: Callable[[Output], None],
+        on_failure: Callable[[Exception], None] | None = None,
+        name: str = "engine",
+    ) -> None:
+        self._worker = worker
+        self._on_output = on_output
+        self._on_failure = on_failure
+        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: stop
+        self._outbox: deque[Output] = deque()
+        self._outbox_scheduled = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread; outputs go to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def post(self, event: Event) -> None:
+        """Hands an event over, from any thread, without waiting."""
+        self._inbox.put(event)
+
+    async def stop(self) -> None:
+        """Ends the thread after the step it is in; what was posted and not taken is lost."""
+        self._inbox.put(None)
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            while (events := self._take()) is not None:
+                for event in events:
+                    self._worker.handle(event)
+                output = self._worker.step()
+                if output is not None:
+                    self._send(output)
+        except Exception as error:
+            log.exception("the engine failed")
+            self._on_loop(self._fail, error)
+
+    def _take(self) -> list[Event] | None:
+        """Everything that arrived, after waiting for the first as long as the worker allows; None to stop."""
+        events: list[Event] = []
+        wake = self._worker.next_wake()
+        timeout = None if wake is None else max(0.0, wake - time.monotonic())
+        try:
+            while True:
+                event = self._inbox.get(timeout=0 if events else timeout)
+                if event is None:
+                    return None
+                events.append(event)
+        except queue.Empty:
+            return events
+
+    def _send(self, output: Output) -> None:
+        self._outbox.append(output)
+        if not self._outbox_scheduled.is_set():  # one wake-up of the loop delivers all that is there by then
+            self._outbox_scheduled.set()
+            self._on_loop(self._deliver)
+
+    def _deliver(self) -> None:
+        self._outbox_scheduled.clear()  # before looking: what comes after this schedules anew
+        while self._outbox:
+            self._on_output(self._outbox.popleft())
+
+    def _fail(self, error: Exception) -> None:
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def _on_loop(self, callback: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(callback, *args)
