@@ -1,0 +1,157 @@
+"""One gRPC server on one event loop: health, reflection, limits, drain. Knows nothing of what the services do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import uvloop
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from slipstream.wire.channel import MAX_MESSAGE_BYTES
+from slipstream.wire.status import StatusInterceptor
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerLimits:
+    """What one server takes from its peers, and how long it lets them finish."""
+
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_concurrent_streams: int = 1024  # calls of one connection
+    drain_seconds: float = 10.0  # after SIGTERM, for calls in flight
+
+
+def run(service: Coroutine[Any, Any, None]) -> None:
+    """Runs a service's main coroutine on uvloop until it ends."""
+    uvloop.run(service)
+
+
+async def serve(
+    *,
+    service: str,  # as the READY line names it
+    listen: str,  # host:port, port 0 = any free one
+    register: Callable[[grpc.aio.Server], None],
+    service_names: Sequence[str],  # fully qualified, for health and reflection
+    drain: Callable[[], Awaitable[None]] | None = None,
+    failure: asyncio.Future[None] | None = None,
+    limits: ServerLimits | None = None,
+) -> None:
+    """Serves until SIGTERM, SIGINT or `failure`, then drains; prints `READY <service> <host:port>` once it serves.
+
+    Draining: health says NOT_SERVING, `drain` may wait for its own work to end, then calls in flight get what is left
+    of the time. A second signal ends at once. An exception set on `failure` (an engine that died) is raised at the end.
+    """
+    limits = limits or ServerLimits()
+    checks = health.aio.HealthServicer()
+    server = _make_server(limits)
+    register(server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, MethodSymbolPool())
+    address = _bind(server, listen)
+    signals = _Signals()
+    await server.start()
+    for name in ("", *service_names):
+        await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+    print(f"READY {service} {address}", flush=True)
+    try:
+        await _first_of(signals.first.wait(), failure)
+        await checks.enter_graceful_shutdown()
+        await _first_of(_drained(server, drain, limits.drain_seconds), signals.second.wait())
+    finally:
+        await server.stop(None)
+    if failure is not None and failure.done():
+        failure.result()
+
+
+class MethodSymbolPool:
+    """A descriptor pool for reflection that also finds the file of a *method*, which protobuf's own does not.
+
+    ghz and grpcurl ask for `slipstream.v1.Generation.Generate`.
+    """
+
+    def __init__(self, pool: Any = None) -> None:
+        self._pool = pool or descriptor_pool.Default()
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
+        try:
+            found = self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            found = self._pool.FindMethodByName(symbol).containing_service.file
+        assert isinstance(found, FileDescriptor)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+
+class _Signals:
+    """SIGTERM and SIGINT as events of the running loop: the first asks to drain, the second to stop."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received)
+
+    def _received(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+
+def _make_server(limits: ServerLimits) -> grpc.aio.Server:
+    return grpc.aio.server(
+        interceptors=(StatusInterceptor(),),
+        options=(
+            ("grpc.so_reuseport", 0),  # or two servers would share a port without a word
+            ("grpc.max_send_message_length", limits.max_message_bytes),
+            ("grpc.max_receive_message_length", limits.max_message_bytes),
+            ("grpc.max_concurrent_streams", limits.max_concurrent_streams),
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # our clients ping every 10 s
+        ),
+    )
+
+
+def _bind(server: grpc.aio.Server, listen: str) -> str:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise ValueError(f"listen is {listen!r}; it must be host:port, such as 127.0.0.1:0")
+    try:
+        bound = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {listen}; is another process using the port?") from error
+    return f"{host}:{bound}"
+
+
+async def _drained(server: grpc.aio.Server, drain: Callable[[], Awaitable[None]] | None, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    if drain is not None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(drain(), seconds)
+        await server.stop(None)  # what is left are long-lived streams, which never end by themselves
+    else:
+        await server.stop(max(0.0, deadline - loop.time()))
+
+
+async def _first_of(*waits: Awaitable[Any] | None) -> None:
+    """Returns when one of them ends, however it ends; the coroutines among the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits if wait is not None]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task, wait in zip(tasks, [wait for wait in waits if wait is not None], strict=True):
+        if task is not wait:
+            task.cancel()

@@ -1,0 +1,102 @@
+"""The one table from our exceptions to gRPC status codes, and back. Knows nothing of any service."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from slipstream import errors
+
+_LOG = logging.getLogger(__name__)
+
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+_TABLE: Final[tuple[tuple[type[Exception], grpc.StatusCode], ...]] = (
+    (errors.InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.UnknownModel, grpc.StatusCode.NOT_FOUND),
+    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Exhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (errors.VocabularyMismatch, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (errors.CheckpointError, grpc.StatusCode.DATA_LOSS),
+)
+
+
+def to_status(error: Exception) -> tuple[grpc.StatusCode, str]:
+    """Anything but our own exceptions is INTERNAL, and tells the caller its type only."""
+    for kind, code in _TABLE:
+        if isinstance(error, kind):
+            return code, str(error)
+    return grpc.StatusCode.INTERNAL, f"internal error ({type(error).__name__}); the service's log says more"
+
+
+def from_status(code: int, text: str) -> Exception:
+    """The exception that `to_status` was given, by its code's number; RuntimeError for a code we never send."""
+    for kind, known in _TABLE:
+        if number(known) == code:
+            return kind(text)
+    return RuntimeError(text)
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> Exception:
+    """What a failed call of ours to another service means in our own words."""
+    return from_status(number(error.code()), error.details() or error.code().name)
+
+
+def number(code: grpc.StatusCode) -> int:
+    """google.rpc.Code of a status."""
+    return int(code.value[0])
+
+
+class StatusInterceptor(grpc.aio.ServerInterceptor):
+    """Lets servicer methods raise our exceptions: the caller sees status and text, the log sees what was internal."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        handler = await continuation(handler_call_details)
+        return None if handler is None else _guarded_handler(handler, handler_call_details.method)
+
+
+def _guarded_handler(handler: _Handler, method: str) -> Any:
+    sides = ("unary", "stream")
+    kind = f"{sides[handler.request_streaming]}_{sides[handler.response_streaming]}"
+    make = getattr(grpc, f"{kind}_rpc_method_handler")
+    behaviour = _guarded(getattr(handler, kind), method)
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+def _guarded(behaviour: Any, method: str) -> Any:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await behaviour(request, context)
+        except Exception as error:
+            await _abort(context, error, method)
+
+    async def iterate(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        try:
+            async with aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    yield response
+        except Exception as error:
+            await _abort(context, error, method)
+
+    return iterate if inspect.isasyncgenfunction(behaviour) else call
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:
+    if isinstance(error, grpc.aio.AbortError | asyncio.CancelledError):
+        raise error
+    code, text = to_status(error)
+    if code is grpc.StatusCode.INTERNAL:
+        _LOG.error("%s failed", method, exc_info=error)
+    await context.abort(code, text)
