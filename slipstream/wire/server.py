@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from slipstream.errors import CheckpointError
 from slipstream.wire.channel import MAX_MESSAGE_BYTES
 from slipstream.wire.status import StatusInterceptor
 
@@ -33,8 +35,12 @@ class ServerLimits:
 
 
 def run(service: Coroutine[Any, Any, None]) -> None:
-    """Runs a service's main coroutine on uvloop until it ends."""
-    uvloop.run(service)
+    """Runs a service's main coroutine on uvloop until it ends; what an operator can mend is one line, no traceback."""
+    try:
+        uvloop.run(service)
+    except (ValueError, OSError, CheckpointError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
 
 
 async def serve(
@@ -50,7 +56,8 @@ async def serve(
     """Serves until SIGTERM, SIGINT or `failure`, then drains; prints `READY <service> <host:port>` once it serves.
 
     Draining: health says NOT_SERVING, `drain` may wait for its own work to end, then calls in flight get what is left
-    of the time. A second signal ends at once. An exception set on `failure` (an engine that died) is raised at the end.
+    of the time. A second signal ends at once. An exception set on `failure` (an engine that died) is the cause of a
+    RuntimeError at the end.
     """
     limits = limits or ServerLimits()
     checks = health.aio.HealthServicer()
@@ -72,7 +79,7 @@ async def serve(
     finally:
         await server.stop(None)
     if failure is not None and failure.done():
-        failure.result()
+        raise RuntimeError(f"{service} stopped: {failure.exception()}") from failure.exception()
 
 
 class MethodSymbolPool:

@@ -1,0 +1,95 @@
+"""Exceptions and status codes: the table goes both ways, and servicers may simply raise."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from slipstream import errors
+from slipstream.wire import status
+from slipstream.wire.channel import open_channel
+from slipstream.wire.v1 import generation_pb2 as pb
+from slipstream.wire.v1 import generation_pb2_grpc as rpc
+
+OURS = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == errors.__name__
+]
+
+
+def load_echo_servicer() -> rpc.GenerationServicer:
+    spec = importlib.util.spec_from_file_location("echo_service", Path(__file__).with_name("echo_service.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    servicer = module.EchoServicer()
+    assert isinstance(servicer, rpc.GenerationServicer)
+    return servicer
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[rpc.GenerationAsyncStub]:
+    server = grpc.aio.server(interceptors=(status.StatusInterceptor(),))
+    rpc.add_GenerationServicer_to_server(load_echo_servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        yield rpc.GenerationStub(channel)
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_error_of_ours_survives_the_wire(kind: type[Exception]) -> None:
+    code, text = status.to_status(kind("words"))
+    back = status.from_status(status.number(code), text)
+    assert type(back) is kind
+    assert str(back) == "words"
+
+
+def test_no_two_errors_share_a_code() -> None:
+    codes = [status.to_status(kind("")) for kind in OURS]
+    assert len(set(codes)) == len(OURS)
+
+
+def test_any_other_error_is_internal_and_keeps_its_words_from_the_caller() -> None:
+    code, text = status.to_status(ValueError("a secret"))
+    assert code is grpc.StatusCode.INTERNAL
+    assert text == "internal error (ValueError); the service's log says more"
+    assert type(status.from_status(status.number(code), text)) is RuntimeError
+
+
+@pytest.mark.parametrize("kind", OURS)
+async def test_a_servicer_that_raises_gives_code_and_text(stub: rpc.GenerationAsyncStub, kind: type[Exception]) -> None:
+    request = pb.GenerateRequest(model=kind.__name__, request_id="r1")
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await stub.GenerateOnce(request, timeout=5)
+    error = status.from_rpc_error(failed.value)
+    assert type(error) is kind
+    assert str(error) == "about r1"
+
+
+async def test_a_stream_that_raises_gives_what_it_had_and_then_the_status(stub: rpc.GenerationAsyncStub) -> None:
+    call = stub.Generate(pb.GenerateRequest(model="Exhausted", request_id="r2"), timeout=5)
+    assert (await call.read()).request_id == "r2"  # type: ignore[union-attr]
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call.read()
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_an_internal_error_is_logged_with_its_method(
+    stub: rpc.GenerationAsyncStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await stub.GenerateOnce(pb.GenerateRequest(model="KeyError"), timeout=5)
+    assert failed.value.code() is grpc.StatusCode.INTERNAL
+    assert "/slipstream.v1.Generation/GenerateOnce failed" in caplog.text
+
+
+async def test_a_call_without_error_passes_through(stub: rpc.GenerationAsyncStub) -> None:
+    assert (await stub.GenerateOnce(pb.GenerateRequest(request_id="r3"), timeout=5)).request_id == "r3"
