@@ -25,14 +25,15 @@ lint: $(STAMP)
 # Generated code is committed; tests/wire/test_generated.py runs this into a temporary folder and fails when it drifts.
 # protoc names Python modules after the proto package; ours live one level deeper, hence the sed.
 WIRE := slipstream/wire/v1
+STAGE := build/proto
 proto: $(STAMP)
-	mkdir -p build/proto
-	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --grpc_python_out=build/proto \
-	  --mypy_out=quiet:build/proto --mypy_grpc_out=quiet:build/proto proto/slipstream/v1/*.proto
-	sed -i 's/slipstream\.v1 import/slipstream.wire.v1 import/; s/slipstream\.v1\.\([a-z]*\)_pb2/slipstream.wire.v1.\1_pb2/g; s/import slipstream\.v1/import slipstream.wire.v1/' build/proto/slipstream/v1/*.py*
-	mkdir -p $(WIRE)
-	cp build/proto/slipstream/v1/*_pb2*.py* $(WIRE)/
-	rm -rf build/proto
+	rm -rf $(STAGE)
+	mkdir -p $(STAGE) $(WIRE)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(STAGE) --grpc_python_out=$(STAGE) \
+	  --mypy_out=quiet:$(STAGE) --mypy_grpc_out=quiet:$(STAGE) proto/slipstream/v1/*.proto
+	sed -i 's/slipstream\.v1 import/slipstream.wire.v1 import/; s/slipstream\.v1\.\([a-z]*\)_pb2/slipstream.wire.v1.\1_pb2/g; s/import slipstream\.v1/import slipstream.wire.v1/' $(STAGE)/slipstream/v1/*.py*
+	cp $(STAGE)/slipstream/v1/*_pb2*.py* $(WIRE)/
+	rm -rf $(STAGE)
 
 $(STAMP): pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv $(VENV)
