@@ -1,0 +1,71 @@
+"""Chat templates, also as transformers renders them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from slipstream.errors import InvalidRequest
+from slipstream.text.chat_template import ChatMessage, ChatTemplate
+from tests.text.tiny_tokenizers import byte_level
+
+CHATML = """{% for message in messages %}
+{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+USER = ChatMessage("user", "Hi <b>")
+
+
+def render(template: str, *messages: ChatMessage, config: dict[str, object] | None = None) -> str:
+    return ChatTemplate.from_tokenizer(byte_level(template=template, config=config)).render(messages)
+
+
+def test_messages_are_rendered_with_the_answer_to_come_next() -> None:
+    text = render(CHATML, ChatMessage("system", "Be brief."), USER)
+    expected = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <b><|im_end|>\n<|im_start|>assistant\n"
+    assert text.replace("\n\n", "\n") == expected
+
+
+@pytest.mark.parametrize("message", [USER, ChatMessage("user", "{{ messages }} äöü 🙂")])
+def test_the_text_is_that_of_transformers(message: ChatMessage) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    plain = [{"role": message.role, "content": message.content}]
+    template = CHATML + "{{ messages[0] | tojson }}"
+    (expected,), _ = render_jinja_template([plain], chat_template=template, add_generation_prompt=True)
+    assert render(template, message) == expected
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"chat_template": "{{ bos_token }}x", "bos_token": "<s>"},
+        {"chat_template": "{{ bos_token }}x", "bos_token": {"content": "<s>"}},
+        {"chat_template": [{"name": "default", "template": "{{ bos_token }}x"}], "bos_token": "<s>"},
+    ],
+)
+def test_template_and_special_tokens_are_found_in_the_configuration(config: dict[str, object]) -> None:
+    assert render("", USER, config=config) == "<s>x"
+
+
+def test_the_tools_that_templates_expect_are_there() -> None:
+    assert render("{{ strftime_now('%Y') }}", USER) == str(datetime.now().year)
+    assert render("{% generation %}a{% endgeneration %}", USER) == "a"
+    assert render("{% for m in messages %}{% break %}{% endfor %}z", USER) == "z"
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "message"),
+    [
+        ("", [USER], "the model has no chat template"),
+        (CHATML, [], "chat holds no messages"),
+        ("{{ raise_exception('roles must alternate') }}", [USER], "roles must alternate"),
+        ("{{ messages[0].content + 1 }}", [USER], "refuses these messages"),
+        ("{% if %}", [USER], "chat template is broken"),
+        ("{{ ''.__class__.__mro__ }}", [USER], "refuses these messages.*unsafe"),
+    ],
+)
+def test_what_cannot_be_rendered_is_the_callers_error(template: str, messages: list[ChatMessage], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        render(template, *messages)
