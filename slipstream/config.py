@@ -38,3 +38,11 @@ class EngineConfig:
 def default_model_dir() -> Path:
     """Where `slipstream model fetch` keeps checkpoints: $SLIPSTREAM_MODELS, else ~/.cache/slipstream/models."""
     return Path(os.environ.get("SLIPSTREAM_MODELS", Path.home() / ".cache" / "slipstream" / "models"))
+
+
+def service_environment(num_threads: int) -> dict[str, str]:
+    """The environment of a service that shares its CPU with others.
+
+    Without the wait policy, math threads that spin while another process runs make a 22 ms step take near a second.
+    """
+    return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(num_threads)}

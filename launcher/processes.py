@@ -1,0 +1,172 @@
+"""Services as child processes: started, awaited, watched, stopped. Knows READY lines and health; no service by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from launcher import leash
+
+NUM_LINES_KEPT = 200  # of each service's output, to say why it ended
+
+Sink = Callable[[str, str], None]  # service name, line of its output
+
+
+class ServiceFailed(RuntimeError):
+    """A service did not start, or ended by itself; the message names it and its last words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessConfig:
+    """How long services may take. Raises nothing: every value is a bound on patience."""
+
+    start_seconds: float = 90.0  # to READY: loading a model is most of it
+    stop_seconds: float = 15.0  # from SIGTERM to SIGKILL; longer than a server's own drain
+
+
+class ServiceProcess:
+    """One service in a process group of its own, so that a Ctrl-C in the terminal does not reach it."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], sink: Sink) -> None:
+        self.name = name
+        self.address = ""
+        self._lines: deque[str] = deque(maxlen=NUM_LINES_KEPT)
+        self._ready = threading.Event()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(sink,), name=f"{name}-output", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_ready(self, seconds: float) -> str:
+        """The address it serves on. Raises ServiceFailed if it ends, or is not ready and healthy in time."""
+        deadline = time.monotonic() + seconds
+        self._ready.wait(seconds)
+        if not self.address:
+            raise ServiceFailed(self._why_not_ready(seconds))
+        check_health(self.address, deadline - time.monotonic())
+        return self.address
+
+    def last_words(self) -> str:
+        """How it ended, and the last line it wrote."""
+        said = next((line for line in reversed(self._lines) if line.strip()), "it said nothing")
+        return f"{self.name} ended with exit code {self._process.wait()}: {said.removeprefix('error: ')}"
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the whole group."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+            os.killpg(self.pid, number)
+
+    def stop(self, seconds: float) -> None:
+        """SIGTERM, then after `seconds` SIGKILL; nothing of the group is left when it returns."""
+        if self.running:
+            self.signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(1.0)
+
+    def _why_not_ready(self, seconds: float) -> str:
+        if self.running:
+            return f"{self.name} was not ready within {seconds:g} s; it is slow or hangs"
+        self._reader.join(1.0)
+        return self.last_words()
+
+    def _read(self, sink: Sink) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.startswith("READY "):
+                    self.address = line.split()[-1]
+                    self._ready.set()
+                else:
+                    self._lines.append(line.rstrip("\n"))
+                    sink(self.name, line.rstrip("\n"))
+        self._ready.set()  # it ended: whoever waits need not wait longer
+
+
+class Processes:
+    """Several services with one life: leaving the context stops them all, the last started first."""
+
+    def __init__(self, config: ProcessConfig | None = None, sink: Sink = lambda name, line: None) -> None:
+        self._config = config or ProcessConfig()
+        self._sink = sink
+        self._services: list[ServiceProcess] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> ServiceProcess:
+        """Starts a service without waiting for it; several may load at once."""
+        service = ServiceProcess(name, command, environment, self._sink)
+        self._services.append(service)
+        return service
+
+    def wait_ready(self, service: ServiceProcess) -> str:
+        return service.wait_ready(self._config.start_seconds)
+
+    def watch(self, seconds: float) -> None:
+        """Returns after `seconds`; raises ServiceFailed as soon as a service has ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for service in self._services:
+                if not service.running:
+                    raise ServiceFailed(service.last_words())
+            if (left := deadline - time.monotonic()) <= 0:
+                return
+            time.sleep(min(0.2, left))
+
+    def stop(self) -> None:
+        """A second Ctrl-C while services drain kills what is left."""
+        try:
+            for service in reversed(self._services):
+                service.stop(self._config.stop_seconds)
+        finally:
+            for service in self._services:
+                service.signal(signal.SIGKILL)
+            self._services.clear()
+
+
+def check_health(address: str, seconds: float) -> None:
+    """Raises ServiceFailed unless the server at `address` says SERVING in time."""
+    with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest()
+            status = health_pb2_grpc.HealthStub(channel).Check(request, timeout=max(seconds, 1.0), wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise ServiceFailed(f"no health from {address}: {error.details()}") from error
+    if status.status != health_pb2.HealthCheckResponse.SERVING:
+        raise ServiceFailed(f"{address} is not serving")
