@@ -156,7 +156,8 @@ class Processes:
                 service.stop(self._config.stop_seconds)
         finally:
             for service in self._services:
-                service.signal(signal.SIGKILL)
+                if service.running:
+                    service.signal(signal.SIGKILL)
             self._services.clear()
 
 

@@ -46,3 +46,8 @@ def service_environment(num_threads: int) -> dict[str, str]:
     Without the wait policy, math threads that spin while another process runs make a 22 ms step take near a second.
     """
     return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(num_threads)}
+
+
+def scratch_environment(folder: Path) -> dict[str, str]:
+    """The environment of a tool whose temporary files shall lie in `folder`."""
+    return {**os.environ, "TMPDIR": str(folder)}
