@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from slipstream.cache.kv_cache import KVCache
+from slipstream.cache.kv_cache import KVCache, bytes_per_block
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
+from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.layers.linear import can_pack
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
+from slipstream.models.loader import load_config, load_model, open_checkpoint
 
 
 class ModelRunner:
@@ -21,17 +23,62 @@ class ModelRunner:
     max_model_len: int  # most positions a sequence may have
 
     def __init__(self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0) -> None:
-        raise NotImplementedError
+        self._model = model
+        self._device = model.embedding.device
+        self.config = model.config
+        self.kv_cache = kv_cache
+        self.max_model_len = max_model_len or model.config.max_position_embeddings
 
+    @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
         """Feeds the chunks and returns fp32 logits [sum(num_logits), vocab], in chunk order."""
-        raise NotImplementedError
+        batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
+        return self._model.logits(self._model(batch, self.kv_cache))
 
+    @torch.inference_mode()
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies KV blocks, each pair (source, destination)."""
         self.kv_cache.copy_blocks(pairs)
 
 
-def make_runner(config: EngineConfig) -> ModelRunner:
-    """Loads the model, decides how many KV blocks it gets, and sets the math library's threads."""
-    raise NotImplementedError
+def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunner:
+    """Loads the model, decides how many KV blocks it gets, and sets the math library's threads.
+
+    `pack_weights` only changes speed (see layers/linear.py).
+    """
+    device, dtype = torch.device(config.device), _dtype(config)
+    if device.type == "cpu":
+        torch.set_num_threads(config.num_threads)
+    model_config = load_config(open_checkpoint(config.model))
+    max_model_len = _max_model_len(config, model_config)
+    num_blocks = _num_kv_blocks(config, model_config, max_model_len)
+    model = load_model(config.model, dtype, device, max_model_len)
+    if pack_weights and can_pack(device, dtype):
+        model.pack()
+    return ModelRunner(model, KVCache(model_config, num_blocks, config.block_size, dtype, device), max_model_len)
+
+
+def _dtype(config: EngineConfig) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    return dtype
+
+
+def _max_model_len(config: EngineConfig, model: ModelConfig) -> int:
+    if config.max_model_len > model.max_position_embeddings:
+        raise ValueError(
+            f"max_model_len is {config.max_model_len}, but {config.model} has {model.max_position_embeddings} positions"
+        )
+    return config.max_model_len or model.max_position_embeddings
+
+
+def _num_kv_blocks(config: EngineConfig, model: ModelConfig, max_model_len: int) -> int:
+    """What was asked for, else what fits in the memory, at most what full sequences could ever use."""
+    blocks_per_sequence = -(-max_model_len // config.block_size)
+    block_bytes = bytes_per_block(model, _dtype(config), config.block_size)
+    fitting = min(config.kv_memory_bytes // block_bytes, config.max_num_seqs * blocks_per_sequence)
+    num_blocks = config.num_kv_blocks or fitting
+    if num_blocks < 1:
+        raise ValueError(
+            f"kv_memory_bytes is {config.kv_memory_bytes}; one block of {config.block_size} tokens needs {block_bytes}"
+        )
+    return num_blocks

@@ -2,8 +2,101 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
+from torch.nn import functional
+
+from slipstream.cache.kv_cache import KVCache
+from slipstream.engine.batch import ForwardBatch
+from slipstream.layers.attention import Attention, CosSin
+from slipstream.layers.linear import Linear, pack_weight, packed_linear
+from slipstream.layers.mlp import MLP
+from slipstream.layers.norm import RMSNorm
+from slipstream.layers.rotary import RotaryEmbedding
+from slipstream.models.config import ModelConfig
+
+
+class DecoderLayer(nn.Module):
+    """Attention, then feed-forward, each on the normalised residual stream."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.input_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+        self.attention = Attention(config, dtype)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+        self.mlp = MLP(config, dtype)
+
+    def forward(
+        self,
+        x: torch.Tensor,  # [num_tokens, hidden], what the layer before added
+        residual: torch.Tensor,  # [num_tokens, hidden], the stream without it
+        cos_sin: CosSin,
+        kv: tuple[torch.Tensor, torch.Tensor],  # this layer's key cache and value cache
+        batch: ForwardBatch,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x, residual = self.input_norm.add(x, residual)
+        x, residual = self.mlp_norm.add(self.attention(x, cos_sin, *kv, batch), residual)
+        return self.mlp(x), residual
+
+    def forward_dense(self, hidden: torch.Tensor, cos_sin: CosSin, mask: torch.Tensor | None) -> torch.Tensor:
+        hidden = hidden + self.attention.forward_dense(self.input_norm(hidden), cos_sin, mask)
+        output: torch.Tensor = hidden + self.mlp(self.mlp_norm(hidden))
+        return output
 
 
 class LlamaModel(nn.Module):
-    """Decoder of Llama, SmolLM2, Mistral, Qwen2 and Qwen3, by config."""
+    """Decoder of Llama, SmolLM2, Mistral, Qwen2 and Qwen3, by config. Weights are uninitialised until loaded."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.config, self.dtype = config, dtype
+        self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size, dtype=dtype))
+        self.layers = nn.ModuleList(DecoderLayer(config, dtype) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+        tied = config.tie_word_embeddings
+        self.head = None if tied else nn.Parameter(torch.empty_like(self.embedding))  # [vocab, hidden]
+        self._packed_head: torch.Tensor | None = None
+        self._rotary = RotaryEmbedding(config.rope, config.head_dim)
+
+    def forward(self, batch: ForwardBatch, kv_cache: KVCache) -> torch.Tensor:
+        """Feeds the batch, writes its keys and values, and returns the hidden states [num_logits, hidden]."""
+        residual = functional.embedding(batch.token_ids, self.embedding)
+        x = torch.zeros_like(residual)
+        cos_sin = self._rotary(batch.positions, self.embedding.dtype)
+        for layer, key_cache, value_cache in zip(self.layers, kv_cache.keys, kv_cache.values, strict=True):
+            x, residual = layer(x, residual, cos_sin, (key_cache, value_cache), batch)
+        rows = batch.logits_rows
+        return self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))[0]
+
+    def forward_dense(
+        self,
+        token_ids: torch.Tensor,  # [batch, time]
+        positions: torch.Tensor | None = None,  # [batch, time]; None = 0..time - 1
+        attention_mask: torch.Tensor | None = None,  # [(batch,) time, time], True = may attend; None = causal
+    ) -> torch.Tensor:
+        """Hidden states [batch, time, hidden] of whole sequences, without a cache, differentiable."""
+        if positions is None:
+            positions = torch.arange(token_ids.shape[1], device=token_ids.device).expand_as(token_ids)
+        if attention_mask is not None and attention_mask.dim() == 3:
+            attention_mask = attention_mask[:, None]
+        hidden = functional.embedding(token_ids, self.embedding)
+        cos_sin = self._rotary(positions, hidden.dtype)
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            hidden = layer.forward_dense(hidden, cos_sin, attention_mask)
+        normalised: torch.Tensor = self.norm(hidden)
+        return normalised
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """fp32 logits [..., vocab] of hidden states [..., hidden]."""
+        if self._packed_head is not None:
+            return packed_linear(hidden, self._packed_head, None).float()
+        return functional.linear(hidden, self.embedding if self.head is None else self.head).float()
+
+    def pack(self) -> None:
+        """Trades plain weights for packed ones: twice as fast on a CPU, inference only. See layers/linear.py."""
+        self._packed_head = pack_weight(self.embedding if self.head is None else self.head)
+        self.head = None
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.pack()

@@ -1,0 +1,66 @@
+"""Self-attention of one layer: over the paged cache to serve, over whole sequences to train. Knows no requests."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from slipstream.engine.batch import ForwardBatch
+from slipstream.kernels.attention import paged_attention
+from slipstream.kernels.rotary import rotary, write_kv
+from slipstream.layers.linear import Linear
+from slipstream.layers.norm import RMSNorm
+from slipstream.models.config import ModelConfig
+
+CosSin = tuple[torch.Tensor, torch.Tensor]  # from RotaryEmbedding
+
+
+class Attention(nn.Module):
+    """Queries, keys and values from one fused product; grouped heads; optional norms of queries and keys."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        self.qkv_proj = Linear(config.hidden_size, width, config.qkv_bias, dtype)
+        self.o_proj = Linear(config.num_heads * config.head_dim, config.hidden_size, config.output_bias, dtype)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
+
+    def forward(
+        self,
+        x: torch.Tensor,  # [num_tokens, hidden]
+        cos_sin: CosSin,
+        key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
+        value_cache: torch.Tensor,  # the same shape
+        batch: ForwardBatch,
+    ) -> torch.Tensor:
+        query, key, value = self._project(x, cos_sin)
+        write_kv(key, value, key_cache, value_cache, batch.slot_mapping)
+        output: torch.Tensor = self.o_proj(paged_attention(query, key_cache, value_cache, batch).flatten(-2))
+        return output
+
+    def forward_dense(
+        self,
+        x: torch.Tensor,  # [batch, time, hidden]
+        cos_sin: CosSin,
+        mask: torch.Tensor | None,  # broadcasts to [batch, heads, time, time], True = may attend; None = causal
+    ) -> torch.Tensor:
+        query, key, value = (tensor.transpose(1, 2) for tensor in self._project(x, cos_sin))
+        attended = scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=self.num_heads != self.num_kv_heads
+        )
+        output: torch.Tensor = self.o_proj(attended.transpose(1, 2).flatten(-2))
+        return output
+
+    def _project(self, x: torch.Tensor, cos_sin: CosSin) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rotated queries, rotated keys, values: [..., heads, head_dim]."""
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        qkv: torch.Tensor = self.qkv_proj(x).unflatten(-1, (heads + 2 * kv_heads, self.head_dim))
+        query_key, value = qkv.split_with_sizes((heads + kv_heads, kv_heads), dim=-2)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = query_key.split_with_sizes((heads, kv_heads), dim=-2)
+            query_key = torch.cat((self.q_norm(query), self.k_norm(key)), dim=-2)
+        query, key = rotary(query_key, *cos_sin).split_with_sizes((heads, kv_heads), dim=-2)
+        return query, key, value

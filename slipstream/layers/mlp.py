@@ -1,0 +1,23 @@
+"""The gated feed-forward block of one layer. Knows nothing of tokens or positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from slipstream.kernels.silu_mul import silu_mul
+from slipstream.layers.linear import Linear
+from slipstream.models.config import ModelConfig
+
+
+class MLP(nn.Module):
+    """down(silu(gate(x)) * up(x)), gate and up from one fused product."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate_up_proj = Linear(config.hidden_size, 2 * config.intermediate_size, config.mlp_bias, dtype)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, config.mlp_bias, dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.down_proj(silu_mul(self.gate_up_proj(x)))
+        return output

@@ -1,0 +1,87 @@
+"""Reads a Hugging Face folder of safetensors. Knows files and names; not what the tensors are for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from slipstream.errors import CheckpointError
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+class Checkpoint(Protocol):
+    """Where a model comes from: this folder format, or a GGUF file."""
+
+    path: Path
+
+    def config(self) -> dict[str, Any]:
+        """The entries of config.json."""
+
+    def generation_config(self) -> dict[str, Any]:
+        """The entries of generation_config.json, empty if there is none."""
+
+    def tensors(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
+        """Every tensor with its Hugging Face name and the file that holds it."""
+
+
+class SafetensorsCheckpoint:
+    """A folder with config.json and model.safetensors, whole or in shards."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def config(self) -> dict[str, Any]:
+        return read_json(self.path / "config.json")
+
+    def generation_config(self) -> dict[str, Any]:
+        file = self.path / "generation_config.json"
+        return read_json(file) if file.exists() else {}
+
+    def tensors(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
+        for file in self._files():
+            yield from ((name, file, tensor) for name, tensor in _read(file))
+
+    def _files(self) -> list[Path]:
+        index = self.path / INDEX
+        if (self.path / WEIGHTS).exists() or not index.exists():
+            return [self.path / WEIGHTS]
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise CheckpointError(f"{index}: has no weight_map of tensor names to file names")
+        names = sorted(set(shards.values()))
+        if outside := [name for name in names if Path(name).name != name]:
+            raise CheckpointError(f"{index}: shard {outside[0]!r} is not a plain file name")
+        return [self.path / name for name in names]
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a checkpoint's file."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{file}: is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file}: holds a {type(value).__name__} where a JSON object is needed")
+    return value
+
+
+def _read(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    if not file.is_file():
+        raise CheckpointError(f"{file}: no such file; the model folder is incomplete")
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - safe_open is no mapping
+                yield name, tensors.get_tensor(name)
+    except SafetensorError as error:
+        raise CheckpointError(f"{file}: is truncated or corrupt ({error}); fetch it again") from error
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {error}") from error

@@ -1,0 +1,71 @@
+"""Builds a model from a checkpoint. Knows how the two fit together; nothing of caches or requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from slipstream.errors import CheckpointError
+from slipstream.models.checkpoint import Checkpoint, SafetensorsCheckpoint
+from slipstream.models.config import ModelConfig
+from slipstream.models.llama import LlamaModel
+from slipstream.models.weight_names import IGNORED_SUFFIXES, weight_slots
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """A Hugging Face folder or a .gguf file."""
+    if path.suffix == ".gguf":
+        from slipstream.models.gguf_file import GGUFCheckpoint  # the gguf package is an extra
+
+        return GGUFCheckpoint(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: is no model; give a Hugging Face folder or a .gguf file")
+    return SafetensorsCheckpoint(path)
+
+
+def load_config(checkpoint: Checkpoint) -> ModelConfig:
+    """The model's configuration; CheckpointError names file and entry if it is not one we can run."""
+    entries, generation = checkpoint.config(), checkpoint.generation_config()
+    try:
+        return ModelConfig.from_hf(entries, generation)
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint.path}: config: {error}") from error
+
+
+def load_model(path: Path, dtype: torch.dtype, device: torch.device, max_model_len: int = 0) -> LlamaModel:
+    """The model with its weights, in `dtype`. `max_model_len` is how far it will be used, 0 = as far as it goes."""
+    checkpoint = open_checkpoint(path)
+    config = load_config(checkpoint)
+    _check_window(checkpoint.path, config, max_model_len or config.max_position_embeddings)
+    with torch.device(device):
+        model = LlamaModel(config, dtype)
+    _fill(model, checkpoint)
+    return model.eval()
+
+
+def _check_window(path: Path, config: ModelConfig, max_model_len: int) -> None:
+    if 0 < config.sliding_window < max_model_len:
+        raise CheckpointError(
+            f"{path}: sliding-window attention over {config.sliding_window} tokens is not supported; "
+            f"set max_model_len (now {max_model_len}) to at most {config.sliding_window}, where it makes no difference"
+        )
+
+
+@torch.no_grad()
+def _fill(model: LlamaModel, checkpoint: Checkpoint) -> None:
+    slots = weight_slots(model.config)
+    parameters = dict(model.named_parameters())
+    missing = set(slots)
+    for name, file, tensor in checkpoint.tensors():
+        if name.endswith(IGNORED_SUFFIXES) or (name == "lm_head.weight" and model.config.tie_word_embeddings):
+            continue
+        slot = slots.get(name)
+        if slot is None:
+            raise CheckpointError(f"{file}: tensor {name} is not part of a {model.config.model_type} model")
+        if tuple(tensor.shape) != slot.shape:
+            raise CheckpointError(f"{file}: tensor {name} has shape {list(tensor.shape)}, not {list(slot.shape)}")
+        parameters[slot.parameter][slot.start : slot.start + slot.shape[0]].copy_(tensor)
+        missing.discard(name)
+    if missing:
+        raise CheckpointError(f"{checkpoint.path}: tensor {min(missing)} is missing ({len(missing)} in all)")
