@@ -1,0 +1,56 @@
+"""What a drafter needs to know before it starts. Reads no files and no environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from slipstream.config import EngineConfig
+
+_CPU_ROWS: Final = 16
+_GPU_ROWS: Final = 64  # for the price of a few
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowLimits:
+    """How much one draft step feeds. Raises ValueError naming field and value."""
+
+    max_rows: int  # sequences x branches
+    max_tokens: int  # over all rows, prompts included
+    max_prefill_tokens: int  # of prompts, while anyone who is past the prompt is drafted for
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows", "max_prefill_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
+        if self.max_tokens < self.max_rows:
+            raise ValueError(f"max_num_batched_tokens is {self.max_tokens}; it must be >= max_rows {self.max_rows}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrafterConfig:
+    """One drafter service. Raises ValueError naming field and value."""
+
+    engine: EngineConfig
+    listen: str = "127.0.0.1:0"  # host:port, port 0 = any free one
+    proposer: str = "draft_model"
+    max_rows: int = _CPU_ROWS  # of one draft step
+    max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
+    num_kept: int = 32  # tokens that a draft token's law keeps
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_kept <= 1024:
+            raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
+        assert self.row_limits  # validates them
+
+    @property
+    def row_limits(self) -> RowLimits:
+        return RowLimits(
+            max_rows=self.max_rows,
+            max_tokens=self.engine.max_num_batched_tokens,
+            max_prefill_tokens=self.max_prefill_tokens,
+        )
+
+
+def default_max_rows(device: str) -> int:
+    return _CPU_ROWS if device == "cpu" else _GPU_ROWS

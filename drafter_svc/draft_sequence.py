@@ -1,0 +1,257 @@
+"""What the drafter holds of one sequence: the committed prefix, the path on offer, branches for guessed outcomes.
+
+Knows KV block tables and token ids; knows no model, no other sequence and no wire.
+
+The *trunk* is the path that the verifier will submit next. A *branch* follows it for a while, then takes the token that
+may become final instead, and goes on from there. A commit keeps what agrees with it and drops the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final
+
+from drafter_svc.enumeration import Outcome, OutcomeHistory
+from drafter_svc.path import Path
+from drafter_svc.proposers.proposer import Drawing, Limits, Proposal
+from slipstream.cache.block_pool import BlockPool
+from slipstream.cache.block_table import BlockTable
+from slipstream.exchange import Commit, Draft, DraftToken, LawKind, Update
+from slipstream.request import SequenceRequest
+from slipstream.sampling.philox import derive_key
+
+_MAX_EARLY_COMMITS: Final = 64
+
+
+class DraftSequence:
+    def __init__(self, request: SequenceRequest, pool: BlockPool, limits: Limits, received: float) -> None:
+        self.request = request
+        self.committed = list(request.token_ids)
+        self.drawing = Drawing(
+            sampling=request.sampling,
+            mode=request.mode,
+            seed=request.seed,
+            draft_key=derive_key(request.seed, request.nonce),
+            sample_index=request.sample_index,
+        )
+        self.num_draft_tokens = request.num_draft_tokens
+        self.fan_out = request.fan_out
+        self.received = received  # when the newest commit, or the request, came; time.monotonic()
+        self.compute_seconds = 0.0  # spent on this sequence since its last message
+        self.starved = False  # its KV was given up; nothing is drafted until there is room for all of it
+        self.history = OutcomeHistory()
+        self.branches: list[Path] = []
+        self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
+        self._pool = pool
+        self._limits = limits
+        self._can_feed = self._all_known(self.committed)
+        self._draws = count()
+        self._early: dict[int, Commit] = {}  # by base
+        self.trunk = self._new_path()
+        self.trunk.goal = self._goal(len(self.committed))
+
+    # What there is to do
+
+    def trunk_has_work(self) -> bool:
+        return not self.starved and (not self.trunk.is_complete or self._branches_wait_for_trunk())
+
+    def unfinished_branches(self) -> list[Path]:
+        return [branch for branch in self.branches if not branch.is_complete]
+
+    def ready_outcomes(self) -> list[Outcome]:
+        """Pending outcomes whose branch can begin now."""
+        if not self.trunk.is_complete or self.starved or len(self.branches) >= self.fan_out:
+            return []
+        reach = min(self._reach(), len(self.trunk.outcomes) - 1)
+        return [outcome for outcome in self.pending if outcome.num_accepted <= reach]
+
+    def tokens_to_feed(self, path: Path) -> list[int]:
+        """What stands before the next token to draw and has no KV; the last token always, since its logits are lost."""
+        start = self.start_of(path)
+        drafted = path.tokens[max(0, start - len(self.committed)) :]
+        return self.committed[start:] + [token.token_id for token in drafted]
+
+    def start_of(self, path: Path) -> int:
+        return min(path.num_computed, len(self.committed) + len(path.tokens) - 1)
+
+    def num_to_feed(self, path: Path) -> int:
+        return len(self.committed) + len(path.tokens) - self.start_of(path)
+
+    # What happens
+
+    def update(self, update: Update) -> None:
+        """Applies from the next round: what is being drafted goes on."""
+        self.num_draft_tokens = update.num_draft_tokens
+        self.fan_out = update.fan_out
+
+    def commit(self, commit: Commit, received: float) -> None:
+        """Stale and contradicting commits change nothing; one that is early waits for what it builds on."""
+        if commit.base > len(self.committed):
+            if len(self._early) < _MAX_EARLY_COMMITS:
+                self._early[commit.base] = commit
+            return
+        if self._apply(commit):
+            self.received = received
+            for base in sorted(self._early):
+                if base <= len(self.committed):
+                    self._apply(self._early.pop(base))
+
+    def take(self, path: Path, proposals: Sequence[Proposal], end: int) -> None:
+        """A step has fed `path` up to position `end` and drawn `proposals`."""
+        path.num_computed = end
+        was_complete = path.is_complete
+        path.take(proposals)
+        if path is self.trunk and path.is_complete and not was_complete:
+            self._enumerate()
+
+    def begin_branch(self, outcome: Outcome) -> tuple[Path, list[tuple[int, int]]] | None:
+        """The branch for a ready outcome and the blocks to copy for it; None if it is not worth having.
+
+        Raises OutOfBlocks and changes nothing.
+        """
+        shared = outcome.num_accepted
+        candidates = self.trunk.candidates(shared)
+        num_drafted = self._goal(len(self.committed) + shared + 1)
+        if outcome.rank >= len(candidates) or num_drafted == 0:
+            self.pending.remove(outcome)
+            return None
+        token_id = candidates[outcome.rank]
+        if any(b.num_shared == shared and b.tokens[shared].token_id == token_id for b in self.branches):
+            self.pending.remove(outcome)
+            return None
+        table, copies = self.trunk.table.fork(len(self.committed) + shared)
+        self.pending.remove(outcome)
+        branch = self._new_branch(table, shared, token_id, num_drafted)
+        branch.probability = outcome.probability
+        self.branches.append(branch)
+        return branch, copies
+
+    def drop_branch(self, branch: Path) -> None:
+        """Gives a branch's KV back; what was sent of it stays known, for it may still come true."""
+        branch.release()
+        if not branch.is_complete or branch.has_unsent:
+            self.branches.remove(branch)
+
+    def starve(self) -> None:
+        self.release()
+        self.starved = True
+
+    def release(self) -> None:
+        for branch in list(self.branches):
+            self.drop_branch(branch)
+        self.trunk.release()
+
+    def drafts(self) -> Iterator[Draft]:
+        """Messages for the paths that became complete, the trunk first."""
+        for path in (self.trunk, *self.branches):
+            if path.is_complete and path.has_unsent:
+                draw = self.request.epoch << 32 | path.draw
+                yield Draft(self.request.sequence_id, len(self.committed), self.request.proposers[0], draw, path.send())
+
+    # How it is done
+
+    def _apply(self, commit: Commit) -> bool:
+        known = self.committed[commit.base :]
+        if tuple(known[: len(commit.token_ids)]) != commit.token_ids[: len(known)]:
+            return False
+        new = commit.token_ids[len(known) :]
+        if not new:
+            return False
+        if not known:
+            self._observe(commit)
+        self._can_feed = self._can_feed and self._all_known(new)
+        self._advance(new)
+        return True
+
+    def _observe(self, commit: Commit) -> None:
+        if commit.proposer != self.request.proposers[0] or commit.num_draft_tokens == 0:
+            return
+        self.history.observe_pass(commit.num_accepted, commit.num_draft_tokens)
+        accepted, last = commit.token_ids[: commit.num_accepted], commit.token_ids[-1]
+        candidates = self.trunk.candidates(len(accepted))
+        if candidates and len(commit.token_ids) == len(accepted) + 1 and self._on_trunk(accepted):
+            rank = candidates.index(last) if last in candidates else None
+            self.history.observe_outcome(commit.num_accepted == commit.num_draft_tokens, rank)
+
+    def _on_trunk(self, token_ids: Sequence[int]) -> bool:
+        return self.trunk.common_length(token_ids) == len(token_ids)
+
+    def _advance(self, new: Sequence[int]) -> None:
+        paths = [self.trunk, *self.branches]
+        alive = [path for path in paths if path.common_length(new) == len(new)]
+        trunk = alive[0] if alive else self._new_path()
+        donor = max((trunk, *paths), key=lambda path: self._usable_kv(path, new))
+        usable = self._usable_kv(donor, new)
+        for path in paths:
+            if path not in alive and path is not donor:
+                path.release()
+        self.committed += new
+        if donor is not trunk:
+            assert donor not in alive, "what agrees with the trunk was forked from it and has no more KV"
+            trunk.release()
+            trunk.table, trunk.num_computed = donor.table, usable
+            trunk.table.truncate(usable)  # safe only because all that shared its blocks was released above
+        for path in alive:
+            path.advance(len(new))
+        self.trunk, self.branches = trunk, alive[1:]
+        self._begin_round()
+
+    def _usable_kv(self, path: Path, new: Sequence[int]) -> int:
+        return min(path.num_computed, len(self.committed) + path.common_length(new))
+
+    def _begin_round(self) -> None:
+        self.pending = []
+        self.trunk.num_shared = 0
+        self.trunk.goal = self._goal(len(self.committed))
+        if self.trunk.is_complete:
+            self._enumerate()
+        elif not self.trunk.has_unsent:
+            self.trunk.draw = next(self._draws)  # a number stands for one message's tokens
+        if len(self.committed) >= self._limits.max_model_len:
+            self.release()
+
+    def _enumerate(self) -> None:
+        num_submitted = min(self.num_draft_tokens, len(self.trunk.tokens))
+        if num_submitted:
+            self.pending = self.history.rank_outcomes(num_submitted, self.fan_out)
+
+    def _branches_wait_for_trunk(self) -> bool:
+        """Whether outcomes are pending at positions whose KV, or whose candidates, the trunk has not computed yet."""
+        if not self.pending:
+            return False
+        furthest = max(outcome.num_accepted for outcome in self.pending)
+        if self._goal(len(self.committed) + furthest + 1) == 0:
+            return False
+        return furthest >= len(self.trunk.outcomes) or furthest > self._reach()
+
+    def _reach(self) -> int:
+        """Trunk tokens whose KV is computed; negative while that of the committed prefix is not."""
+        return self.trunk.num_computed - len(self.committed)
+
+    def _goal(self, num_before: int) -> int:
+        """Draft tokens worth having after `num_before` tokens: the last token of all is always the verifier's own."""
+        if not self._can_feed:
+            return 0
+        request = self.request
+        output_left = request.num_prompt_tokens + request.sampling.max_tokens - num_before - 1
+        return max(0, min(self.num_draft_tokens, self._limits.max_model_len - num_before, output_left))
+
+    def _all_known(self, token_ids: Sequence[int]) -> bool:
+        return all(0 <= token_id < self._limits.vocab_size for token_id in token_ids)
+
+    def _new_path(self) -> Path:
+        return Path(BlockTable(self._pool), next(self._draws))
+
+    def _new_branch(self, table: BlockTable, shared: int, token_id: int, num_drafted: int) -> Path:
+        assumed = [token.token_id for token in self.trunk.tokens[:shared]] + [token_id]
+        return Path(
+            table,
+            next(self._draws),
+            goal=len(assumed) + num_drafted,
+            num_computed=len(self.committed) + shared,
+            num_shared=shared,
+            num_sent=len(assumed),
+            tokens=[DraftToken(assumed_id, LawKind.ASSUMED) for assumed_id in assumed],
+            outcomes=[()] * len(assumed),
+        )

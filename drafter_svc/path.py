@@ -1,0 +1,73 @@
+"""One path of draft tokens after a committed prefix, and the KV computed for both. Knows no other paths, no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from drafter_svc.proposers.proposer import Proposal
+from slipstream.cache.block_table import BlockTable
+from slipstream.exchange import DraftToken, LawKind
+
+
+@dataclass(slots=True, eq=False)
+class Path:
+    table: BlockTable
+    draw: int  # noise counter of the tokens being drawn
+    goal: int = 0  # tokens it is to have
+    num_computed: int = 0  # positions from 0 on whose KV the table holds
+    num_shared: int = 0  # leading tokens that are also the trunk's; the next one is the guessed outcome
+    num_sent: int = 0  # leading tokens that the verifier knows or will have when this path matters
+    probability: float = 1.0  # that it comes true
+    tokens: list[DraftToken] = field(default_factory=list)
+    outcomes: list[tuple[int, ...]] = field(default_factory=list)  # [i] at token i; perhaps one past the last token
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.tokens) >= self.goal
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.num_sent < len(self.tokens)
+
+    def take(self, proposals: Sequence[Proposal]) -> None:
+        """Adds drawn tokens up to the goal; past it only the outcomes of the next position are of use."""
+        for proposal in proposals:
+            self.outcomes[len(self.tokens) :] = [proposal.outcomes]
+            if self.is_complete:
+                return
+            self.tokens.append(proposal.token)
+
+    def send(self) -> tuple[DraftToken, ...]:
+        """All tokens, those that are known already as assumed ones."""
+        known = [DraftToken(token.token_id, LawKind.ASSUMED) for token in self.tokens[: self.num_sent]]
+        drawn = self.tokens[self.num_sent :]
+        self.num_sent = len(self.tokens)
+        return (*known, *drawn)
+
+    def common_length(self, token_ids: Sequence[int]) -> int:
+        """How many of the first `token_ids` are this path's."""
+        for i, (own, other) in enumerate(zip(self.tokens, token_ids, strict=False)):
+            if own.token_id != other:
+                return i
+        return min(len(self.tokens), len(token_ids))
+
+    def advance(self, count: int) -> None:
+        """The first `count` tokens are committed."""
+        del self.tokens[:count]
+        del self.outcomes[:count]
+        self.goal = max(0, self.goal - count)
+        self.num_shared = max(0, self.num_shared - count)
+        self.num_sent = max(0, self.num_sent - count)
+
+    def candidates(self, position: int) -> tuple[int, ...]:
+        """Likely outcomes at a position that lead away from this path."""
+        if position >= len(self.outcomes):
+            return ()
+        own = self.tokens[position].token_id if position < len(self.tokens) else None
+        return tuple(token_id for token_id in self.outcomes[position] if token_id != own)
+
+    def release(self) -> None:
+        """Gives the KV back; the tokens stay."""
+        self.table.release()
+        self.num_computed = 0

@@ -1,0 +1,166 @@
+"""Which rows one draft step feeds, within rows, tokens and KV blocks. Knows sequences and blocks; knows no model.
+
+Trunks come first, then branches by the probability that they come true, new ones last. When KV blocks run out branches
+give way, and then the sequence that asked for more: it is drafted for again once all of its KV fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from drafter_svc.config import RowLimits
+from drafter_svc.draft_sequence import DraftSequence
+from drafter_svc.enumeration import MAX_RANKS, Outcome
+from drafter_svc.path import Path
+from drafter_svc.proposers.proposer import Row
+from slipstream.cache.block_pool import BlockPool, OutOfBlocks
+
+_CATCH_UP_TOKENS: Final = 32  # a row with more to feed is a prompt and shares the prefill budget
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    sequence: DraftSequence
+    path: Path
+    row: Row
+
+
+@dataclass(slots=True)
+class Plan:
+    rows: list[PlannedRow] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)  # KV blocks (source, target), before the rows
+    num_tokens: int = 0
+
+
+class Planner:
+    def __init__(self, pool: BlockPool, limits: RowLimits) -> None:
+        self._pool = pool
+        self._limits = limits
+
+    def plan(self, sequences: Collection[DraftSequence]) -> Plan:
+        plan = Plan()
+        self._revive(sequences)
+        self._add_trunks(plan, sequences)
+        self._add_branches(plan, sequences)
+        if not any(sequence.starved for sequence in sequences):
+            self._begin_branches(plan, sequences)
+        return plan
+
+    def _revive(self, sequences: Collection[DraftSequence]) -> None:
+        free = self._pool.num_free
+        for sequence in sequences:
+            if sequence.starved and (needed := self._blocks_for(sequence)) <= free:
+                sequence.starved = False
+                free -= needed
+
+    def _add_trunks(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
+        waiting = [sequence for sequence in sequences if sequence.trunk_has_work()]
+        waiting.sort(key=lambda sequence: self._is_prefill(sequence))
+        prefill_tokens = self._limits.max_prefill_tokens if self._others_draft(sequences) else self._limits.max_tokens
+        for sequence in waiting:
+            left = self._left(plan)
+            if self._is_prefill(sequence):
+                left = min(left, prefill_tokens)
+            before = plan.num_tokens
+            if left > 0:
+                self._add_trunk(plan, sequence, left, sequences)
+            if self._is_prefill(sequence):
+                prefill_tokens -= plan.num_tokens - before
+
+    def _add_trunk(self, plan: Plan, sequence: DraftSequence, most: int, sequences: Collection[DraftSequence]) -> None:
+        num_tokens = min(most, sequence.num_to_feed(sequence.trunk))
+        end = sequence.start_of(sequence.trunk) + num_tokens
+        while not _grow(sequence.trunk, end):
+            if not _evict_branch(sequences):
+                sequence.starve()
+                return
+        self._add(plan, sequence, sequence.trunk, num_tokens)
+
+    def _add_branches(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
+        unfinished = [(branch, s) for s in sequences for branch in s.unfinished_branches()]
+        for branch, sequence in sorted(unfinished, key=lambda pair: -pair[0].probability):
+            num_tokens = sequence.num_to_feed(branch)
+            if num_tokens > self._left(plan):
+                return
+            if _grow(branch, sequence.start_of(branch) + num_tokens):
+                self._add(plan, sequence, branch, num_tokens)
+            else:
+                sequence.drop_branch(branch)
+
+    def _begin_branches(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
+        ready = [(outcome, s) for s in sequences for outcome in s.ready_outcomes()]
+        for outcome, sequence in sorted(ready, key=lambda pair: -pair[0].probability):
+            if self._left(plan) == 0:
+                return
+            if not self._begin_branch(plan, sequence, outcome):
+                return
+
+    def _begin_branch(self, plan: Plan, sequence: DraftSequence, outcome: Outcome) -> bool:
+        """False if KV blocks ran out."""
+        if len(sequence.branches) >= sequence.fan_out:
+            return True
+        try:
+            begun = sequence.begin_branch(outcome)
+        except OutOfBlocks:
+            return False
+        if begun is None:
+            return True
+        branch, copies = begun
+        num_tokens = sequence.num_to_feed(branch)
+        if not _grow(branch, sequence.start_of(branch) + num_tokens):
+            sequence.drop_branch(branch)
+            return False
+        plan.copies += copies
+        self._add(plan, sequence, branch, num_tokens)
+        return True
+
+    def _add(self, plan: Plan, sequence: DraftSequence, path: Path, num_tokens: int) -> None:
+        token_ids = sequence.tokens_to_feed(path)
+        is_whole = num_tokens == len(token_ids)
+        row = Row(
+            token_ids=token_ids[:num_tokens],
+            start=sequence.start_of(path),
+            block_ids=tuple(path.table.block_ids),
+            drawing=sequence.drawing,
+            draw=path.draw,
+            num_wanted=max(1, path.goal - len(path.tokens)) if is_whole else 0,
+            num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if is_whole else 0,
+        )
+        plan.rows.append(PlannedRow(sequence, path, row))
+        plan.num_tokens += num_tokens
+
+    def _left(self, plan: Plan) -> int:
+        """Tokens that may still be fed; none once the rows are full."""
+        return self._limits.max_tokens - plan.num_tokens if len(plan.rows) < self._limits.max_rows else 0
+
+    def _is_prefill(self, sequence: DraftSequence) -> bool:
+        return sequence.num_to_feed(sequence.trunk) > _CATCH_UP_TOKENS
+
+    def _others_draft(self, sequences: Collection[DraftSequence]) -> bool:
+        """Whether a step would make someone wait who is past the prompt."""
+        busy = (s for s in sequences if s.trunk_has_work() or s.unfinished_branches())
+        return any(s.unfinished_branches() or not self._is_prefill(s) for s in busy)
+
+    def _blocks_for(self, sequence: DraftSequence) -> int:
+        tokens = len(sequence.committed) + sequence.num_draft_tokens
+        return min(self._pool.num_blocks, -(-tokens // self._pool.block_size))
+
+
+def _grow(path: Path, num_tokens: int) -> bool:
+    try:
+        path.table.grow(num_tokens)
+    except OutOfBlocks:
+        return False
+    return True
+
+
+def _evict_branch(sequences: Collection[DraftSequence]) -> bool:
+    """Takes the KV of the branch that is least likely to come true; False if no branch has any."""
+    holding = [(branch, s) for s in sequences for branch in s.branches if branch.table.block_ids]
+    if not holding:
+        return False
+    branch, sequence = min(holding, key=lambda pair: pair[0].probability)
+    sequence.drop_branch(branch)
+    return True

@@ -1,0 +1,68 @@
+"""What a proposer is: it feeds rows of tokens and draws the ones that follow. Knows no sequences and no wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slipstream.exchange import DraftToken
+from slipstream.request import SamplingParams, VerificationMode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """How the draft tokens of one sequence are drawn."""
+
+    sampling: SamplingParams
+    mode: VerificationMode
+    seed: int  # key of the RESIDUAL noise, which the verifier shares
+    draft_key: int  # key of the DRAFT noise, nobody else's
+    sample_index: int
+
+    @property
+    def carries_law(self) -> bool:
+        """Greedy and coupled draft tokens are checked by match; all others travel with their distribution."""
+        return self.mode is VerificationMode.RATIO and not self.sampling.greedy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """Tokens of one path to feed in this step, and what is wanted after them."""
+
+    token_ids: Sequence[int]  # at least one
+    start: int  # position of the first; the KV of everything before it is in the blocks
+    block_ids: Sequence[int]
+    drawing: Drawing
+    draw: int  # noise counter of the tokens drawn here
+    num_wanted: int  # draft tokens wanted, a proposer may give fewer; 0 only fills the KV cache
+    num_outcomes: int  # likely outcomes to name at each position
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    token: DraftToken
+    outcomes: tuple[int, ...]  # what may become final at this position, likeliest first; the token itself may be in it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    num_blocks: int  # of the KV cache
+    block_size: int
+    max_model_len: int  # positions
+    vocab_size: int  # token ids that can be fed
+
+
+class Proposer(Protocol):
+    @property
+    def limits(self) -> Limits: ...
+
+    def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
+        """Feeds all rows in one batch; for each the proposals at `row.end` and on, none if none are wanted."""
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies KV blocks, each pair (source, destination), before the next `propose`."""
