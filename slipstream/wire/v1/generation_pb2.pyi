@@ -215,6 +215,7 @@ class GenerateResponse(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    TEXT_LENGTHS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     text: _builtins.str
     """whole UTF-8 characters that became certain since the last message"""
@@ -236,6 +237,10 @@ class GenerateResponse(_message.Message):
     def timings(self) -> Global___Timings:
         """in the last message"""
 
+    @_builtins.property
+    def text_lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """per token id: code points of `text` that it made certain; what the end of the"""
+
     def __init__(
         self,
         *,
@@ -246,10 +251,11 @@ class GenerateResponse(_message.Message):
         finish_reason: _exchange_pb2.FinishReason.ValueType = ...,
         usage: Global___Usage | None = ...,
         timings: Global___Timings | None = ...,
+        text_lengths: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafted", b"drafted", "finish_reason", b"finish_reason", "request_id", b"request_id", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafted", b"drafted", "finish_reason", b"finish_reason", "request_id", b"request_id", "text", b"text", "text_lengths", b"text_lengths", "timings", b"timings", "token_ids", b"token_ids", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
