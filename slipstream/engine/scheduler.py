@@ -1,0 +1,150 @@
+"""Decides which sequences compute how much in a step. Knows token counts and KV blocks; knows no tokens, no drafts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.cache.block_pool import OutOfBlocks
+from slipstream.engine.sequence import EngineSequence
+from slipstream.errors import Exhausted
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One sequence's part of a step. If `completes`, the pass may check drafts and adds at least one token."""
+
+    sequence: EngineSequence
+    num_tokens: int  # committed tokens to feed, from sequence.num_computed on
+    num_draft_tokens: int  # most draft tokens to feed after them
+    completes: bool  # all committed tokens will be computed
+
+
+class Scheduler:
+    """Continuous batching under a token budget: sequences that decode first, then prompts in chunks, then new ones.
+
+    Budget and blocks are reserved for K drafts whether or not they exist, so that no sequence's share depends on what
+    anyone drafted. While prompts are to be computed, drafts leave them half of what decoding does not need. When blocks
+    run out, drafts go first; then the newest sequence gives its KV back, waits at the head of the queue and is computed
+    again. The oldest always gets on.
+    """
+
+    def __init__(self, *, max_num_seqs: int, max_num_batched_tokens: int, max_waiting: int) -> None:
+        if max_num_batched_tokens < max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens is {max_num_batched_tokens}; it must be >= max_num_seqs, {max_num_seqs}: "
+                "each running sequence needs one token per step"
+            )
+        self._max_num_seqs = max_num_seqs
+        self._max_tokens = max_num_batched_tokens
+        self._max_waiting = max_waiting
+        self._running: list[EngineSequence] = []  # oldest first
+        self._waiting: deque[EngineSequence] = deque()
+        self._shares: dict[EngineSequence, Share] = {}
+        self._budget = 0
+
+    @property
+    def running(self) -> Collection[EngineSequence]:
+        return self._running
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def add(self, sequence: EngineSequence) -> None:
+        """Queues a new sequence; Exhausted if the queue is full."""
+        if len(self._running) + len(self._waiting) >= self._max_num_seqs + self._max_waiting:
+            raise Exhausted(
+                f"{len(self._running)} sequences run and {len(self._waiting)} wait, the most allowed; try again later"
+            )
+        self._waiting.append(sequence)
+
+    def remove(self, sequence: EngineSequence) -> None:
+        """Forgets a sequence and gives its KV back."""
+        sequence.release()
+        if sequence in self._running:
+            self._running.remove(sequence)
+        else:
+            self._waiting.remove(sequence)
+
+    def schedule(self) -> list[Share]:
+        """The next step's shares; their blocks are allocated."""
+        self._shares, self._budget = {}, self._max_tokens
+        allowance = self._draft_allowance()
+        num_running = len(self._running)
+        decoding = [sequence for sequence in self._running if not _is_prompt(sequence)]
+        self._give_tokens(decoding)
+        self._give_drafts(decoding, allowance)
+        self._give_tokens([sequence for sequence in self._running if _is_prompt(sequence)])
+        if len(self._running) == num_running:  # who was just preempted must not push out others
+            self._admit()
+        self._give_drafts([sequence for sequence in self._shares if sequence not in decoding], allowance)
+        return list(self._shares.values())
+
+    def _draft_allowance(self) -> int:
+        """An equal part for each decoding sequence of the budget that one token each leaves over."""
+        num_prompts = sum(map(_is_prompt, self._running))
+        num_decoding = len(self._running) - num_prompts
+        spare = self._max_tokens - num_decoding
+        if num_prompts or self._waiting:
+            spare //= 2
+        return spare // max(1, num_decoding)
+
+    def _give_tokens(self, sequences: Sequence[EngineSequence]) -> None:
+        """Committed tokens to feed, as many as the budget allows; preempts when blocks run out."""
+        for sequence in sequences:
+            count = min(sequence.num_uncomputed, self._budget)
+            # An older sequence may have preempted this one in this very loop.
+            if count and sequence in self._running and self._make_room(sequence, sequence.num_computed + count):
+                self._budget -= count
+                self._shares[sequence] = Share(sequence, count, 0, completes=count == sequence.num_uncomputed)
+
+    def _give_drafts(self, sequences: Sequence[EngineSequence], allowance: int) -> None:
+        """Room for drafts where a share completes; preempts nobody."""
+        for sequence in sequences:
+            share = self._shares.get(sequence)
+            if share is None or not share.completes:
+                continue
+            count = min(sequence.most_draft_tokens, allowance, self._budget)
+            if self._fits(sequence, sequence.num_tokens + count):
+                self._budget -= count
+                self._shares[sequence] = replace(share, num_draft_tokens=count)
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._max_num_seqs and self._budget > 0:
+            try:
+                self._waiting[0].start()
+            except OutOfBlocks:
+                return
+            self._running.append(self._waiting.popleft())
+            self._give_tokens(self._running[-1:])
+
+    def _fits(self, sequence: EngineSequence, num_tokens: int) -> bool:
+        try:
+            sequence.table.grow(num_tokens)
+        except OutOfBlocks:
+            return False
+        return True
+
+    def _make_room(self, sequence: EngineSequence, num_tokens: int) -> bool:
+        """Grows, preempting the newest sequences; False if that came to `sequence` itself."""
+        while not self._fits(sequence, num_tokens):
+            newest = self._running[-1]
+            self._preempt(newest)
+            if newest is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: EngineSequence) -> None:
+        self._running.remove(sequence)
+        self._waiting.appendleft(sequence)
+        sequence.release()
+        share = self._shares.pop(sequence, None)
+        if share is not None:
+            self._budget += share.num_tokens
+
+
+def _is_prompt(sequence: EngineSequence) -> bool:
+    """More to compute than the one token that the last pass added: a prompt, or what was preempted."""
+    return sequence.num_uncomputed > 1

@@ -1,0 +1,83 @@
+"""One sequence as the engine sees it: committed tokens and how much of their KV is computed. Knows no drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.cache.block_pool import BlockPool
+from slipstream.cache.block_table import BlockTable
+from slipstream.cache.prefix import PrefixHashes, find_prefix
+
+
+class EngineSequence:
+    """Committed tokens, their KV blocks, and the bounds within which the scheduler may plan."""
+
+    def __init__(
+        self, pool: BlockPool, token_ids: Sequence[int], *, tenant: str, max_len: int, num_draft_tokens: int
+    ) -> None:
+        assert 0 < len(token_ids) < max_len, f"{len(token_ids)} tokens leave no room for one more below {max_len}"
+        self.token_ids = list(token_ids)
+        self.max_len = max_len  # most tokens it may ever have: context or max_tokens, whichever is less
+        self.num_draft_tokens = num_draft_tokens  # K
+        self.num_computed = 0  # tokens whose KV is in the blocks
+        self.num_cached = 0  # of those, how many the prefix cache held when the sequence first got a place
+        self.table = BlockTable(pool)
+        self._pool = pool
+        self._hashes = PrefixHashes(tenant, pool.block_size)
+        self._num_remembered = 0
+        self._started = False
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_uncomputed(self) -> int:
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def most_draft_tokens(self) -> int:
+        """K, less what cannot be output any more: the pass adds one token after its drafts."""
+        return max(0, min(self.num_draft_tokens, self.max_len - self.num_tokens - 1))
+
+    def start(self) -> None:
+        """Takes over what the prefix cache holds and room for all committed tokens; OutOfBlocks changes nothing."""
+        assert not self.table.block_ids, "already started"
+        reusable = self.num_tokens - 1  # the last token is always fed: its logits are what is wanted
+        cached = find_prefix(self._pool, self._hashes.of(self.token_ids, reusable))
+        table = BlockTable(self._pool, cached)
+        try:
+            table.grow(self.num_tokens)
+        except Exception:
+            table.release()
+            raise
+        self.table = table
+        self.num_computed = self._num_remembered = len(cached) * self._pool.block_size
+        if not self._started:
+            self.num_cached, self._started = self.num_computed, True
+
+    def note_computed(self, num_tokens: int) -> None:
+        """The next `num_tokens` committed tokens were fed."""
+        self.num_computed += num_tokens
+        self._remember()
+
+    def commit(self, token_ids: Sequence[int], num_accepted: int) -> None:
+        """Appends final tokens; the KV of the first `num_accepted` was computed when they were drafts."""
+        assert self.num_uncomputed == 0, "tokens follow only when all before them are computed"
+        self.token_ids.extend(token_ids)
+        self.num_computed += num_accepted
+        self.table.truncate(self.num_computed)  # KV past a rejection was computed from tokens that never happened
+        self._remember()
+
+    def release(self) -> None:
+        """Gives all KV back; the tokens stay, so that it can be computed again."""
+        self.table.release()
+        self.num_computed = self._num_remembered = 0
+
+    def _remember(self) -> None:
+        """Offers newly full blocks to the prefix cache: only computed, committed tokens, never drafts."""
+        size = self._pool.block_size
+        hashes = self._hashes.of(self.token_ids, self.num_computed)
+        for i in range(self._num_remembered // size, len(hashes)):
+            self._pool.remember(self.table.block_ids[i], hashes[i])
+        self._num_remembered = len(hashes) * size

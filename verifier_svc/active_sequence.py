@@ -1,0 +1,133 @@
+"""One open sequence: its request, its engine side, its drafts and what it waits for. Knows no other sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from slipstream.engine.batch import Chunk
+from slipstream.engine.scheduler import Share
+from slipstream.engine.sequence import EngineSequence
+from slipstream.exchange import Draft, DraftToken, LawKind, Update
+from slipstream.proposers.ngram import NgramProposer
+from slipstream.request import SequenceRequest
+from slipstream.sampling.check import SequenceCheck
+from slipstream.sampling.philox import derive_key
+from verifier_svc.draft_check import Refusal, refusal
+from verifier_svc.draft_tree import DraftPath, DraftTree, after_committed
+from verifier_svc.stopping import StopRule
+
+NGRAM = "ngram"  # the one proposer that the verifier can stand in for itself
+
+
+class ActiveSequence:
+    """From open to its last commit. Times are seconds of the verifier's clock."""
+
+    def __init__(
+        self,
+        stream: int,
+        request: SequenceRequest,
+        engine: EngineSequence,
+        stop: StopRule,
+        *,
+        local_proposers: Collection[str],
+        opened_at: float,
+    ) -> None:
+        self.stream = stream
+        self.request = request
+        self.engine = engine
+        self.stop = stop
+        self.max_wait_us = request.max_wait_us
+        self.deadline = opened_at + request.deadline_ms * 1e-3 if request.deadline_ms else math.inf
+        self.ready_at = opened_at
+        self.waited = 0.0  # since the last commit: ready, but not computed on
+        self.hit: bool | None = None  # None: not looked at since it became ready
+        self.num_commits = 0
+        self._tree = DraftTree()
+        self._ngram = NgramProposer() if NGRAM in local_proposers and NGRAM in request.proposers else None
+        self._has_remote_proposer = bool(set(request.proposers) - set(local_proposers))
+        self._silent = False  # the last wait for drafts ran out and nothing came since
+        self._accept_key = derive_key(request.seed, request.nonce)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.stream, self.request.sequence_id
+
+    @property
+    def has_drafts(self) -> bool:
+        return bool(self._tree.best_path(1, self.request.proposers).tokens)
+
+    @property
+    def awaits_drafts(self) -> bool:
+        """Whether giving it time may bring drafts (waiting.py says why each condition)."""
+        return (
+            self._has_remote_proposer
+            and not self._silent
+            and self.max_wait_us > 0
+            and self.engine.most_draft_tokens > 0
+            and self.engine.num_uncomputed == 1
+            and not self.has_drafts
+        )
+
+    @property
+    def num_cached_prompt_tokens(self) -> int:
+        return min(self.engine.num_cached, self.request.num_prompt_tokens)
+
+    def update(self, update: Update) -> None:
+        self.engine.num_draft_tokens = update.num_draft_tokens
+        self.max_wait_us = update.max_wait_us
+
+    def insert(self, draft: Draft, vocab_size: int) -> Refusal | None:
+        """Puts a draft into the tree, or says why not; nothing but speed depends on it."""
+        wrong = refusal(draft, vocab_size, self.request.proposers)
+        if wrong is not None:
+            return wrong
+        self._silent = False
+        tokens = after_committed(draft, self.engine.token_ids)
+        if not tokens:
+            return Refusal.STALE
+        return None if self._tree.insert(draft.proposer, draft.draw, tokens) else Refusal.CONTRADICTION
+
+    def start_pass(self, share: Share, now: float) -> DraftPath:
+        """Ends the waiting and chooses what to check after the committed tokens."""
+        self.waited += now - self.ready_at
+        self._silent = self._silent or self.awaits_drafts
+        path = self._tree.best_path(share.num_draft_tokens, self.request.proposers)
+        return path if path.tokens else self._local_path(share.num_draft_tokens)
+
+    def chunk(self, share: Share, path: DraftPath) -> Chunk:
+        """The tokens to feed; logits are wanted at the last committed token and at each draft token."""
+        start = self.engine.num_computed
+        committed = self.engine.token_ids[start : start + share.num_tokens]
+        return Chunk(
+            token_ids=[*committed, *(token.token_id for token in path.tokens)],
+            start=start,
+            block_ids=self.engine.table.block_ids,
+            num_logits=len(path.tokens) + 1 if share.completes else 0,
+        )
+
+    def check(self, path: DraftPath) -> SequenceCheck:
+        return SequenceCheck(
+            draft=path.tokens,
+            base=self.engine.num_tokens,
+            sampling=self.request.sampling,
+            mode=self.request.mode,
+            seed=self.request.seed,
+            accept_key=self._accept_key,
+            sample_index=self.request.sample_index,
+        )
+
+    def commit(self, token_ids: tuple[int, ...], num_accepted: int) -> None:
+        """Makes tokens final: the engine keeps their KV, the tree what agrees with them."""
+        self.engine.commit(token_ids, num_accepted)
+        self._tree.advance(token_ids)
+        self.num_commits += 1
+        self.waited = 0.0
+        self.hit = None
+
+    def _local_path(self, num_tokens: int) -> DraftPath:
+        if self._ngram is None or num_tokens == 0:
+            return DraftPath()
+        self._ngram.extend(self.engine.token_ids[len(self._ngram) :])
+        tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in self._ngram.propose(num_tokens))
+        return DraftPath(NGRAM, tokens) if tokens else DraftPath()

@@ -1,0 +1,156 @@
+"""The drafts of one sequence: a tree that grows from its last committed token. Knows tokens; no model, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from slipstream.exchange import Draft, DraftToken, LawKind
+
+MAX_NODES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPath:
+    """What one pass may check: tokens of one proposer, none of them assumed."""
+
+    proposer: str = ""
+    tokens: tuple[DraftToken, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """One drafted token. Its law, proposer and draw never change, and no other token's law is ever put here."""
+
+    token: DraftToken
+    proposer: str
+    draw: int
+    children: list[_Node] = field(default_factory=list)
+
+    @property
+    def verifiable(self) -> bool:
+        return self.token.kind is not LawKind.ASSUMED
+
+    def stands_for(self, token: DraftToken, proposer: str, draw: int) -> bool:
+        """Whether a new token needs no node of its own: it is this one sent again, or refers to this one."""
+        if self.proposer != proposer or self.token.token_id != token.token_id:
+            return False
+        if token.kind is LawKind.ASSUMED:
+            return True
+        # One draw, or both certain: either way the laws are equal.
+        return self.token.kind is token.kind and (self.draw == draw or token.kind is LawKind.ONE_HOT)
+
+
+class DraftTree:
+    """Paths of drafted tokens after the committed prefix.
+
+    The *front* is the set of nodes that the committed tokens led to; their children are candidates for the next
+    position. Which path is checked depends only on what was fixed before it was sampled: the order of proposers and the
+    order of draws.
+    """
+
+    def __init__(self, max_nodes: int = MAX_NODES) -> None:
+        self._max_nodes = max_nodes
+        self._front = [_origin()]
+        self._num_nodes = 0
+
+    def __len__(self) -> int:
+        return self._num_nodes
+
+    def insert(self, proposer: str, draw: int, tokens: Sequence[DraftToken]) -> bool:
+        """Adds a path from the front; False if it contradicts an earlier one of the same draw, or is too long."""
+        if len(tokens) > self._max_nodes or self._contradicts(proposer, draw, tokens):
+            return False
+        nodes = self._front
+        for token in tokens:
+            known = [child for child in _children(nodes) if child.stands_for(token, proposer, draw)]
+            known.sort(key=lambda child: (not child.verifiable, child.draw))  # what `best_path` comes by goes first
+            nodes = known or [self._add(nodes[0], token, proposer, draw)]
+        while self._num_nodes > self._max_nodes:
+            self._drop_oldest_draw()
+        return True
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        """Descends along final tokens: into every node that agrees. The rest never happened."""
+        for token_id in token_ids:
+            self._front = [child for child in _children(self._front) if child.token.token_id == token_id]
+        self._front = self._front or [_origin()]
+        self._num_nodes = sum(1 for _ in _descendants(self._front))
+
+    def best_path(self, num_tokens: int, proposers: Sequence[str]) -> DraftPath:
+        """The path to check next: of the first proposer that has one, the lowest draw, down to `num_tokens`."""
+        for proposer in proposers:
+            tokens = tuple(self._walk(num_tokens, proposer))
+            if tokens:
+                return DraftPath(proposer, tokens)
+        return DraftPath()
+
+    def _walk(self, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
+        nodes = self._front
+        for _ in range(num_tokens):
+            drawn = [child for child in _children(nodes) if child.proposer == proposer and child.verifiable]
+            if not drawn:
+                return
+            node = min(drawn, key=lambda child: child.draw)
+            yield node.token
+            nodes = [node]
+
+    def _contradicts(self, proposer: str, draw: int, tokens: Sequence[DraftToken]) -> bool:
+        """One draw stands for one token at one place; another token under its number would be a second chance."""
+        nodes = self._front
+        for token in tokens:
+            children = _children(nodes)
+            if token.kind is not LawKind.ASSUMED and any(
+                child.proposer == proposer
+                and child.draw == draw
+                and child.verifiable
+                and child.token.token_id != token.token_id
+                for child in children
+            ):
+                return True
+            nodes = [child for child in children if child.stands_for(token, proposer, draw)]
+        return False
+
+    def _add(self, parent: _Node, token: DraftToken, proposer: str, draw: int) -> _Node:
+        node = _Node(token, proposer, draw)
+        parent.children.append(node)
+        self._num_nodes += 1
+        return node
+
+    def _drop_oldest_draw(self) -> None:
+        oldest = min(node.draw for node in _descendants(self._front))
+        parents = [*self._front, *_descendants(self._front)]
+        for parent in parents:
+            parent.children = [child for child in parent.children if child.draw != oldest]
+        self._num_nodes = sum(1 for _ in _descendants(self._front))
+
+
+def after_committed(draft: Draft, committed: Sequence[int]) -> tuple[DraftToken, ...]:
+    """The part of a draft that lies after the committed tokens; empty if it disagrees with them or ends before.
+
+    A late draft builds on fewer tokens than are final by now: it counts if its first tokens came true.
+    """
+    num_late = len(committed) - draft.base
+    if not 0 <= num_late < len(draft.tokens):
+        return ()
+    came_true = all(
+        token.token_id == final for token, final in zip(draft.tokens, committed[draft.base :], strict=False)
+    )
+    return draft.tokens[num_late:] if came_true else ()
+
+
+def _origin() -> _Node:
+    """A front without drafts behind it; its token is never looked at."""
+    return _Node(DraftToken(0, LawKind.ASSUMED), "", 0)
+
+
+def _children(nodes: Sequence[_Node]) -> list[_Node]:
+    return [child for node in nodes for child in node.children]
+
+
+def _descendants(nodes: Sequence[_Node]) -> Iterator[_Node]:
+    pending = _children(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(node.children)

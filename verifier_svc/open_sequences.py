@@ -1,0 +1,121 @@
+"""The open sequences of all streams, and what failed of them. Knows how they come and go; computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from slipstream.cache.block_pool import BlockPool
+from slipstream.engine.scheduler import Scheduler
+from slipstream.engine.sequence import EngineSequence
+from slipstream.errors import DeadlineExceeded, InvalidRequest
+from slipstream.exchange import Draft, SequenceFailure, Update
+from slipstream.request import SequenceRequest
+from verifier_svc.active_sequence import ActiveSequence
+from verifier_svc.admission import Served, validate
+from verifier_svc.draft_check import Refusal
+from verifier_svc.stopping import StopRule
+
+
+class OpenSequences:
+    """Keyed by (stream, sequence id). An error ends the sequence it concerns and is kept for `take_failures`."""
+
+    def __init__(
+        self,
+        served: Served,
+        scheduler: Scheduler,
+        pool: BlockPool,
+        local_proposers: Collection[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._served = served
+        self._scheduler = scheduler
+        self._pool = pool
+        self._local_proposers = local_proposers
+        self._clock = clock
+        self._by_key: dict[tuple[int, int], ActiveSequence] = {}
+        self._by_engine: dict[EngineSequence, ActiveSequence] = {}
+        self._failures: list[tuple[int, SequenceFailure]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    @property
+    def all(self) -> Collection[ActiveSequence]:
+        return self._by_key.values()
+
+    def of(self, engine: EngineSequence) -> ActiveSequence:
+        return self._by_engine[engine]
+
+    def open(self, stream: int, request: SequenceRequest) -> None:
+        try:
+            self._refuse_duplicate(stream, request.sequence_id)
+            validate(request, self._served)
+            self._admit(stream, request)
+        except Exception as error:  # whatever it is, it is this sequence's alone
+            self._fail(stream, request.sequence_id, error)
+
+    def update(self, stream: int, update: Update) -> None:
+        active = self._by_key.get((stream, update.sequence_id))
+        if active is None:
+            self._fail(stream, update.sequence_id, InvalidRequest(f"sequence {update.sequence_id} is not open here"))
+        else:
+            active.update(update)
+
+    def insert(self, stream: int, draft: Draft) -> Refusal | None:
+        active = self._by_key.get((stream, draft.sequence_id))
+        return Refusal.UNKNOWN_SEQUENCE if active is None else active.insert(draft, self._served.vocab_size)
+
+    def close(self, stream: int, sequence_id: int) -> None:
+        """Forgets a sequence; it may have finished while the message was on its way."""
+        active = self._by_key.get((stream, sequence_id))
+        if active is not None:
+            self.forget(active)
+
+    def refuse(self, stream: int, failure: SequenceFailure) -> None:
+        self.close(stream, failure.sequence_id)
+        self._failures.append((stream, failure))
+
+    def end_stream(self, stream: int) -> None:
+        for active in [active for active in self.all if active.stream == stream]:
+            self.forget(active)
+        self._failures = [failure for failure in self._failures if failure[0] != stream]
+
+    def expire(self, now: float) -> None:
+        """Ends what is past its deadline, waiting or running."""
+        for active in [active for active in self.all if active.deadline <= now]:
+            self.forget(active)
+            text = f"the deadline of {active.request.deadline_ms} ms passed at {active.engine.num_tokens} tokens"
+            self._fail(active.stream, active.request.sequence_id, DeadlineExceeded(text))
+
+    def forget(self, active: ActiveSequence) -> None:
+        """Frees everything that a sequence held."""
+        self._scheduler.remove(active.engine)
+        del self._by_key[active.key], self._by_engine[active.engine]
+
+    def take_failures(self) -> list[tuple[int, SequenceFailure]]:
+        taken, self._failures = self._failures, []
+        return taken
+
+    def _refuse_duplicate(self, stream: int, sequence_id: int) -> None:
+        if (stream, sequence_id) in self._by_key:
+            self.close(stream, sequence_id)  # the error ends the id for the gateway, so nothing may live on under it
+            raise InvalidRequest(f"sequence {sequence_id} is open already and now ended; open each one under a new id")
+
+    def _admit(self, stream: int, request: SequenceRequest) -> None:
+        served, max_len = self._served, self._served.max_len(request)
+        engine = EngineSequence(
+            self._pool,
+            request.token_ids,
+            tenant=request.tenant,
+            max_len=max_len,
+            num_draft_tokens=request.num_draft_tokens,
+        )
+        stop = StopRule(request, eos_token_ids=served.eos_token_ids, max_len=max_len, tokenizer=served.tokenizer)
+        active = ActiveSequence(
+            stream, request, engine, stop, local_proposers=self._local_proposers, opened_at=self._clock()
+        )
+        self._scheduler.add(engine)
+        self._by_key[active.key] = self._by_engine[engine] = active
+
+    def _fail(self, stream: int, sequence_id: int, error: Exception) -> None:
+        self._failures.append((stream, SequenceFailure(sequence_id, error)))

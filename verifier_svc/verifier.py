@@ -1,0 +1,169 @@
+"""The verifier: the one place that makes tokens final. Knows sequences, drafts and an engine; knows no network."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from slipstream.cache.block_pool import BlockPool
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.scheduler import Scheduler, Share
+from slipstream.exchange import Commit, CommitBatch, DraftBatch, StepReport, Update
+from slipstream.request import FinishReason, SequenceRequest
+from slipstream.sampling.check import Verdict
+from slipstream.sampling.verification import verify
+from slipstream.text.tokenizer import Tokenizer
+from verifier_svc.active_sequence import NGRAM, ActiveSequence
+from verifier_svc.admission import Served
+from verifier_svc.counters import Counters
+from verifier_svc.draft_tree import DraftPath
+from verifier_svc.messages import Close, Event, Refuse, StreamEnded, StreamOutput
+from verifier_svc.open_sequences import OpenSequences
+from verifier_svc.waiting import next_start
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One sequence's part of a step."""
+
+    active: ActiveSequence
+    share: Share
+    path: DraftPath  # the draft tokens submitted
+
+    @property
+    def num_tokens(self) -> int:
+        return self.share.num_tokens + len(self.path.tokens)
+
+
+class Verifier:
+    """Takes messages in through `handle` and works in steps; an EngineThread calls both.
+
+    A step: schedule, feed uncomputed committed tokens and drafts to the model, verify, commit, report.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        tokenizer: Tokenizer,
+        scheduler: Scheduler,
+        *,
+        local_proposers: Collection[str] = (NGRAM,),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.counters = Counters()
+        self.pool = BlockPool(runner.kv_cache.num_blocks, runner.kv_cache.block_size)
+        self.served = Served(
+            tokenizer=tokenizer,
+            vocab_size=runner.config.vocab_size,
+            max_model_len=min(runner.max_model_len, self.pool.num_blocks * self.pool.block_size),
+            eos_token_ids=tuple(runner.config.eos_token_ids),
+        )
+        self.sequences = OpenSequences(self.served, scheduler, self.pool, local_proposers, clock)
+        self._runner = runner
+        self._scheduler = scheduler
+        self._clock = clock
+
+    def handle(self, event: Event) -> None:
+        """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
+        stream, message = event
+        match message:
+            case SequenceRequest():
+                self.sequences.open(stream, message)
+            case Update():
+                self.sequences.update(stream, message)
+            case Close(sequence_id):
+                self.sequences.close(stream, sequence_id)
+            case DraftBatch(drafts):
+                self.counters.dropped_drafts.update(filter(None, (self.sequences.insert(stream, d) for d in drafts)))
+            case Refuse(failure):
+                self.sequences.refuse(stream, failure)
+            case StreamEnded():
+                self.sequences.end_stream(stream)
+
+    def next_wake(self) -> float | None:
+        deadlines = (active.deadline for active in self.sequences.all)
+        wake = min(next_start(self.sequences.all), min(deadlines, default=math.inf))
+        return None if wake == math.inf else wake
+
+    def step(self) -> list[StreamOutput] | None:
+        started = self._clock()
+        self.sequences.expire(started)
+        self._note_hits()
+        if started < next_start(self.sequences.all):
+            return self._outputs({}, StepReport())
+        passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
+        commits = self._commit(passes, self._verify(passes))
+        return self._outputs(commits, self._report(passes, started))
+
+    def _note_hits(self) -> None:
+        for active in self.sequences.all:
+            if active.hit is None:
+                active.hit = active.has_drafts
+
+    def _start_pass(self, share: Share, now: float) -> Pass:
+        active = self.sequences.of(share.sequence)
+        return Pass(active, share, active.start_pass(share, now))
+
+    def _verify(self, passes: Sequence[Pass]) -> list[Verdict]:
+        """One verdict for each pass that completes, in their order."""
+        logits = self._runner.forward([one.active.chunk(one.share, one.path) for one in passes])
+        checks = [one.active.check(one.path) for one in passes if one.share.completes]
+        return verify(logits, checks) if checks else []
+
+    def _commit(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> dict[int, list[Commit]]:
+        """Makes tokens final, by stream. Nothing else does."""
+        commits: dict[int, list[Commit]] = defaultdict(list)
+        remaining = iter(verdicts)
+        now = self._clock()
+        for one in passes:
+            one.active.engine.note_computed(one.share.num_tokens)
+            one.active.ready_at = now
+            if one.share.completes:
+                commits[one.active.stream].append(self._commit_pass(one, next(remaining)))
+        return commits
+
+    def _commit_pass(self, one: Pass, verdict: Verdict) -> Commit:
+        active = one.active
+        taken = active.stop.take(verdict.token_ids)
+        commit = Commit(
+            sequence_id=active.request.sequence_id,
+            base=active.engine.num_tokens,
+            token_ids=tuple(verdict.token_ids[: taken.num_tokens]),
+            num_accepted=min(verdict.num_accepted, taken.num_tokens),
+            num_draft_tokens=len(one.path.tokens),
+            proposer=one.path.proposer,
+            finish_reason=taken.finish_reason,
+            stop_string=taken.stop_string,
+            hit=bool(active.hit),
+            wait_us=round(active.waited * 1e6),
+            num_cached_tokens=active.num_cached_prompt_tokens if active.num_commits == 0 else 0,
+        )
+        active.commit(commit.token_ids, commit.num_accepted)
+        if commit.finish_reason is not FinishReason.NONE:
+            self.sequences.forget(active)
+        self.counters.count_pass(active.request.tenant, commit)
+        return commit
+
+    def _report(self, passes: Sequence[Pass], started: float) -> StepReport:
+        return StepReport(
+            num_running=len(self._scheduler.running),
+            num_waiting=self._scheduler.num_waiting,
+            num_tokens=sum(one.num_tokens for one in passes),
+            step_us=round((self._clock() - started) * 1e6),
+            kv_blocks_used=self.pool.num_used,
+            kv_blocks_total=self.pool.num_blocks,
+        )
+
+    def _outputs(self, commits: dict[int, list[Commit]], report: StepReport) -> list[StreamOutput] | None:
+        """All that each stream is to hear of this step, in one piece."""
+        failures = defaultdict(list)
+        for stream, failure in self.sequences.take_failures():
+            failures[stream].append(failure)
+        outputs = [
+            StreamOutput(stream, CommitBatch(tuple(commits.get(stream, ())), report), tuple(failures[stream]))
+            for stream in sorted({*commits, *failures})
+        ]
+        return outputs or None
