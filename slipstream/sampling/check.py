@@ -1,0 +1,40 @@
+"""What is asked of a verification and what it answers, for one sequence. Knows nothing of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.exchange import DraftToken, LawKind
+from slipstream.request import SamplingParams, VerificationMode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceCheck:
+    """Draft tokens of one sequence, and all that decides which of them stand besides the target's logits."""
+
+    draft: tuple[DraftToken, ...]
+    base: int  # position of the first token to decide
+    sampling: SamplingParams
+    mode: VerificationMode
+    seed: int = 0  # key of the RESIDUAL noise
+    accept_key: int = 0  # derive_key(seed, nonce): key of the ACCEPT noise
+    sample_index: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.matched_only and any(token.kind is LawKind.ASSUMED for token in self.draft):
+            raise ValueError("an assumed token cannot be verified in ratio mode: no law says how it was chosen")
+
+    @property
+    def matched_only(self) -> bool:
+        """Greedy or coupled: every output token is a function of target and noise alone, whatever was drafted."""
+        return self.sampling.greedy or self.mode is VerificationMode.COUPLED
+
+    def is_matched(self, token: DraftToken) -> bool:
+        """Whether the token stands iff it equals the one that target and noise choose; else its law decides."""
+        return self.matched_only or token.kind is LawKind.ONE_HOT
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    token_ids: tuple[int, ...]  # the accepted draft tokens, then the recovered or bonus token
+    num_accepted: int  # len(token_ids) - 1
