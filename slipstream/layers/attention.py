@@ -36,7 +36,7 @@ class Attention(nn.Module):
         value_cache: torch.Tensor,  # the same shape
         batch: ForwardBatch,
     ) -> torch.Tensor:
-        query, key, value = self._project(x, cos_sin)
+        query, key, value = self.project(x, cos_sin)
         write_kv(key, value, key_cache, value_cache, batch.slot_mapping)
         output: torch.Tensor = self.o_proj(paged_attention(query, key_cache, value_cache, batch).flatten(-2))
         return output
@@ -47,14 +47,14 @@ class Attention(nn.Module):
         cos_sin: CosSin,
         mask: torch.Tensor | None,  # broadcasts to [batch, heads, time, time], True = may attend; None = causal
     ) -> torch.Tensor:
-        query, key, value = (tensor.transpose(1, 2) for tensor in self._project(x, cos_sin))
+        query, key, value = (tensor.transpose(1, 2) for tensor in self.project(x, cos_sin))
         attended = scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=self.num_heads != self.num_kv_heads
         )
         output: torch.Tensor = self.o_proj(attended.transpose(1, 2).flatten(-2))
         return output
 
-    def _project(self, x: torch.Tensor, cos_sin: CosSin) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, x: torch.Tensor, cos_sin: CosSin) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rotated queries, rotated keys, values: [..., heads, head_dim]."""
         heads, kv_heads = self.num_heads, self.num_kv_heads
         qkv: torch.Tensor = self.qkv_proj(x).unflatten(-1, (heads + 2 * kv_heads, self.head_dim))

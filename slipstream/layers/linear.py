@@ -29,7 +29,7 @@ class Linear(nn.Module):
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether packed weights work here and pay."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

@@ -56,13 +56,13 @@ class LlamaModel(nn.Module):
         tied = config.tie_word_embeddings
         self.head = None if tied else nn.Parameter(torch.empty_like(self.embedding))  # [vocab, hidden]
         self._packed_head: torch.Tensor | None = None
-        self._rotary = RotaryEmbedding(config.rope, config.head_dim)
+        self.rotary = RotaryEmbedding(config.rope, config.head_dim)
 
     def forward(self, batch: ForwardBatch, kv_cache: KVCache) -> torch.Tensor:
         """Feeds the batch, writes its keys and values, and returns the hidden states [num_logits, hidden]."""
         residual = functional.embedding(batch.token_ids, self.embedding)
         x = torch.zeros_like(residual)
-        cos_sin = self._rotary(batch.positions, self.embedding.dtype)
+        cos_sin = self.rotary(batch.positions, self.embedding.dtype)
         for layer, key_cache, value_cache in zip(self.layers, kv_cache.keys, kv_cache.values, strict=True):
             x, residual = layer(x, residual, cos_sin, (key_cache, value_cache), batch)
         rows = batch.logits_rows
@@ -80,7 +80,7 @@ class LlamaModel(nn.Module):
         if attention_mask is not None and attention_mask.dim() == 3:
             attention_mask = attention_mask[:, None]
         hidden = functional.embedding(token_ids, self.embedding)
-        cos_sin = self._rotary(positions, hidden.dtype)
+        cos_sin = self.rotary(positions, hidden.dtype)
         for layer in self.layers:
             assert isinstance(layer, DecoderLayer)
             hidden = layer.forward_dense(hidden, cos_sin, attention_mask)
