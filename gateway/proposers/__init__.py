@@ -1,1 +1,27 @@
-"""What can draft for a session of the gateway, one file each."""
+"""Who drafts for a sequence, as the gateway sees it: one file each, and the factory."""
+
+from collections.abc import Callable
+
+from gateway.ledger import Ledger
+from gateway.proposers import ngram
+from gateway.proposers.ngram import NgramDrafts
+from gateway.proposers.proposer import Proposer, SendDraft
+from gateway.proposers.remote import Complaints, DrafterPool, RemoteDrafts
+from slipstream.request import SequenceRequest
+
+__all__ = ["Complaints", "DrafterPool", "NgramDrafts", "Proposer", "RemoteDrafts", "SendDraft", "make_proposer"]
+
+
+def make_proposer(
+    name: str,
+    current: Callable[[], SequenceRequest],
+    send: SendDraft,
+    drafters: DrafterPool,
+    ledger: Ledger,
+    complaints: Complaints,
+) -> Proposer:
+    """The n-gram proposer, or one that a drafter service is asked for by this name."""
+    if name == ngram.NAME:
+        request = current()
+        return NgramDrafts(request.sequence_id, request.num_draft_tokens, send)
+    return RemoteDrafts(name, current, drafters, send, ledger, complaints)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,27 @@ class ServerLimits:
     drain_seconds: float = 10.0  # after SIGTERM, for calls in flight
 
 
+class Readiness:
+    """Whether a service can do its work at present; what health says follows it."""
+
+    def __init__(self, *, ready: bool) -> None:
+        self._ready = ready
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    def set(self, ready: bool) -> None:
+        if ready != self._ready:
+            self._ready = ready
+            self._changed.set()
+
+    async def changes(self) -> AsyncIterator[bool]:
+        """The present state, then every later one; of several in one tick the last."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            yield self._ready
+
+
 def run(service: Coroutine[Any, Any, None]) -> None:
     """Runs a service's main coroutine on uvloop until it ends; what an operator can mend is one line, no traceback."""
     try:
@@ -51,9 +72,12 @@ async def serve(
     service_names: Sequence[str],  # fully qualified, for health and reflection
     drain: Callable[[], Awaitable[None]] | None = None,
     failure: asyncio.Future[None] | None = None,
+    readiness: Readiness | None = None,
     limits: ServerLimits | None = None,
 ) -> None:
-    """Serves until SIGTERM, SIGINT or `failure`, then drains; prints `READY <service> <host:port>` once it serves.
+    """Serves until SIGTERM, SIGINT or `failure`, then drains; prints `READY <service> <host:port>` once it is ready.
+
+    Health follows `readiness`; without one the service is ready at once and stays so.
 
     Draining: health says NOT_SERVING, `drain` may wait for its own work to end, then calls in flight get what is left
     of the time. A second signal ends at once. An exception set on `failure` (an engine that died) is the cause of a
@@ -69,17 +93,32 @@ async def serve(
     address = _bind(server, listen)
     signals = _Signals()
     await server.start()
-    for name in ("", *service_names):
-        await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
-    print(f"READY {service} {address}", flush=True)
+    announcing = asyncio.create_task(
+        _announce(checks, ("", *service_names), readiness or Readiness(ready=True), f"READY {service} {address}")
+    )
     try:
         await _first_of(signals.first.wait(), failure)
         await checks.enter_graceful_shutdown()
         await _first_of(_drained(server, drain, limits.drain_seconds), signals.second.wait())
     finally:
+        announcing.cancel()
         await server.stop(None)
     if failure is not None and failure.done():
         raise RuntimeError(f"{service} stopped: {failure.exception()}") from failure.exception()
+
+
+async def _announce(
+    checks: health.aio.HealthServicer, names: Sequence[str], readiness: Readiness, greeting: str
+) -> None:
+    """Health for as long as the server lives, and `greeting` on stdout when it is ready for the first time."""
+    greeted = False
+    async for ready in readiness.changes():
+        status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in names:
+            await checks.set(name, status)
+        if ready and not greeted:
+            greeted = True
+            print(greeting, flush=True)
 
 
 class MethodSymbolPool:

@@ -1,0 +1,75 @@
+"""`python -m gateway`: reads options, starts the gateway, serves it. Knows the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.config import GatewayConfig
+from gateway.gateway import Gateway
+from gateway.servicer import GenerationServicer
+from gateway.tenants import Tenants, default_tenants, load_tenants
+from slipstream.wire import server
+from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    verifier: Annotated[list[str], typer.Option(help="host:port of a verifier; repeat for several.")],
+    drafter: Annotated[list[str] | None, typer.Option(help="host:port of a drafter; repeat for several.")] = None,
+    listen: Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")] = GatewayConfig.listen,
+    tenants: Annotated[
+        Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serves slipstream.v1.Generation for one or more verifiers, with drafts from drafters and of its own."""
+    try:
+        _configure_log(log_level)
+        config = GatewayConfig(listen=listen, verifiers=tuple(verifier), drafters=tuple(drafter or ()), tenants=tenants)
+        server.run(_serve(config, _tenants(config)))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+
+
+async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
+    readiness = server.Readiness(ready=False)
+    gateway = Gateway(config, tenants, readiness.set)
+    links = asyncio.create_task(gateway.run())
+    try:
+        await server.serve(
+            service="gateway",
+            listen=config.listen,
+            register=lambda s: generation_pb2_grpc.add_GenerationServicer_to_server(GenerationServicer(gateway), s),
+            service_names=(generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name,),
+            failure=links,
+            readiness=readiness,
+        )
+    finally:
+        links.cancel()
+        with suppress(asyncio.CancelledError):
+            await links
+
+
+def _tenants(config: GatewayConfig) -> Tenants:
+    return default_tenants(remote=bool(config.drafters)) if config.tenants is None else load_tenants(config.tenants)
+
+
+def _configure_log(level: str) -> None:
+    known = ("debug", "info", "warning", "error")
+    if level not in known:
+        raise ValueError(f"log-level is {level!r}; it must be one of {', '.join(known)}")
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,92 @@
+"""From what a caller asks to what a verifier is asked, with every bound checked. Knows the model; no peer, no gRPC."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from gateway.catalog import ServedModel
+from gateway.completion import Completion, Prompt
+from gateway.tenants import Tenant
+from gateway.tokenizer_store import TextTools
+from slipstream.errors import InvalidRequest
+from slipstream.request import SamplingParams, SequenceRequest
+from slipstream.text.chat_template import ChatMessage
+
+MAX_REQUEST_ID_CHARS = 128
+
+
+def encode_prompt(tools: TextTools, prompt: Prompt) -> tuple[int, ...]:
+    """Token ids of a prompt; BOS and the like only as tokenizer or template say."""
+    if not prompt:
+        raise InvalidRequest("prompt is empty; give text, chat messages or token ids")
+    if isinstance(prompt, str):
+        return tools.tokenizer.encode(prompt)
+    messages = [message for message in prompt if isinstance(message, ChatMessage)]
+    if messages:
+        return _encode_chat(tools, messages)
+    return tuple(token_id for token_id in prompt if isinstance(token_id, int))
+
+
+def admit(
+    completion: Completion, prompt_ids: tuple[int, ...], *, tenant: Tenant, model: ServedModel, sequence_id: int
+) -> SequenceRequest:
+    """Raises InvalidRequest naming parameter, value and range."""
+    info = model.info
+    _check_ids("prompt", prompt_ids, info.vocab_size)
+    _check_ids("stop_token_ids", completion.stop_token_ids, info.vocab_size)
+    left = info.max_model_len - len(prompt_ids)
+    if left < 1:
+        raise InvalidRequest(
+            f"prompt has {len(prompt_ids)} tokens; it must be <= {info.max_model_len - 1}, "
+            f"for the context of {info.name!r} is {info.max_model_len} tokens and holds the output too"
+        )
+    proposers = tenant.active_proposers
+    return SequenceRequest(
+        sequence_id=sequence_id,
+        token_ids=prompt_ids,
+        num_prompt_tokens=len(prompt_ids),
+        sampling=_sampling(completion, tenant, left),
+        mode=tenant.verification_mode,
+        seed=secrets.randbits(64) if completion.seed is None else completion.seed,
+        num_draft_tokens=tenant.num_draft_tokens if proposers else 0,
+        fan_out=tenant.fan_out,
+        max_wait_us=round(tenant.max_wait_ms * 1000),
+        proposers=proposers,
+        tenant=tenant.name,
+        vocabulary_hash=info.vocabulary_hash,
+    )
+
+
+def check_request_id(request_id: str) -> None:
+    """It is written to the log, so that it must be one line."""
+    if len(request_id) > MAX_REQUEST_ID_CHARS or not request_id.isprintable():
+        raise InvalidRequest(f"request_id is {request_id!r}; it must be <= {MAX_REQUEST_ID_CHARS} printable characters")
+
+
+def _encode_chat(tools: TextTools, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    if isinstance(tools.template, InvalidRequest):
+        raise InvalidRequest(str(tools.template))
+    return tools.tokenizer.encode(tools.template.render(messages), add_special_tokens=False)
+
+
+def _sampling(completion: Completion, tenant: Tenant, left: int) -> SamplingParams:
+    max_tokens = min(left, tenant.max_tokens) if completion.max_tokens is None else completion.max_tokens
+    if max_tokens > tenant.max_tokens:
+        raise InvalidRequest(f"max_tokens is {max_tokens}; it must be in 1..{tenant.max_tokens}, your tenant's limit")
+    return SamplingParams(
+        temperature=completion.temperature,
+        top_k=completion.top_k,
+        top_p=completion.top_p,
+        min_p=completion.min_p,
+        max_tokens=max_tokens,
+        stop_token_ids=completion.stop_token_ids,
+        stop_strings=completion.stop,
+        ignore_eos=completion.ignore_eos,
+    )
+
+
+def _check_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequest(f"{name} holds token id {token_id}; ids must be in 0..{vocab_size - 1}")

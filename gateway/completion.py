@@ -1,0 +1,77 @@
+"""One completion in the gateway's words: what is asked and what comes back. Knows no protobuf, no peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slipstream.request import FinishReason
+from slipstream.text.chat_template import ChatMessage
+
+Prompt = str | tuple[ChatMessage, ...] | tuple[int, ...]  # a plain text, a chat, or token ids; () is an empty prompt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """What a caller asks for. None: the caller left it to the gateway."""
+
+    prompt: Prompt
+    model: str = ""  # empty: the only one served
+    request_id: str = ""  # empty: made by the gateway
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Usage:
+    """Counted over a request's life; see generation.proto."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    num_draft_tokens: int = 0
+    accepted_tokens: int = 0
+    num_drafts: int = 0
+    num_passes: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    submitted_per_position: list[int] = field(default_factory=list)
+    seed: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class Timings:
+    """Microseconds; see generation.proto."""
+
+    queue_us: int = 0
+    first_token_us: int = 0
+    total_us: int = 0
+    verify_us: int = 0
+    wait_us: int = 0
+    draft_us: int = 0
+    wire_us: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class Delta:
+    """What became final since the last one. The last has a finish reason, usage and timings."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    finish_reason: FinishReason = FinishReason.NONE
+    usage: Usage | None = None
+    timings: Timings | None = None
+
+    def append(self, later: Delta) -> None:
+        """Takes in the delta that follows, so that both are told in one message."""
+        self.text += later.text
+        self.token_ids += later.token_ids
+        self.drafted += later.drafted
+        self.finish_reason, self.usage, self.timings = later.finish_reason, later.usage, later.timings

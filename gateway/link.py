@@ -1,0 +1,218 @@
+"""One peer: its stream, reconnection, and dispatch by sequence. What is said on the stream is its dialect's affair."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from slipstream.errors import CheckpointError, InvalidRequest, Unavailable
+from slipstream.exchange import ModelInfo
+from slipstream.request import SequenceRequest
+from slipstream.wire.channel import open_channel
+from slipstream.wire.status import from_rpc_error
+
+_LOG = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.25
+CONNECT_SECONDS = 10.0  # for what is asked before the stream starts
+REFRESH_SECONDS = 1.0
+MAX_UNSENT = 100_000  # items; a peer that does not read is treated as gone
+
+
+class Receiver(Protocol):
+    """Who is told about one sequence on one link."""
+
+    def on_failure(self, error: Exception) -> None:
+        """The peer ended this sequence."""
+
+    def on_down(self) -> None:
+        """The peer is gone, and with it everything opened on it."""
+
+
+ReceiverT = TypeVar("ReceiverT", bound=Receiver)
+ItemT = TypeVar("ItemT")
+ReceiverT_contra = TypeVar("ReceiverT_contra", bound=Receiver, contravariant=True)
+ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
+
+
+class Dialect(Protocol[ReceiverT_contra, ItemT_contra]):
+    """What a link says to its kind of peer."""
+
+    name: str  # for logs
+
+    async def describe(self, channel: grpc.aio.Channel) -> ModelInfo:
+        """What the peer serves; fetches whatever else is needed before sequences can be opened."""
+
+    def start(self, channel: grpc.aio.Channel) -> Any:
+        """Begins the bidirectional stream."""
+
+    def messages(
+        self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[ItemT_contra]
+    ) -> Iterable[Message]:
+        """All that was sent since the last time, in as few messages as possible and in this order."""
+
+    def dispatch(self, message: Any, receivers: Mapping[int, ReceiverT_contra]) -> None:
+        """Hands one received message to those it concerns."""
+
+
+class Link(Generic[ReceiverT, ItemT]):
+    """Nothing here waits for the peer but `run`: what is sent in one tick of the loop leaves in one go."""
+
+    def __init__(
+        self, address: str, dialect: Dialect[ReceiverT, ItemT], on_change: Callable[[Link[ReceiverT, ItemT]], None]
+    ) -> None:
+        self.address = address
+        self.info: ModelInfo | None = None  # as last told; kept while the peer is away
+        self._dialect = dialect
+        self._on_change = on_change
+        self._channel: grpc.aio.Channel | None = None
+        self._serving = asyncio.Event()  # the peer's health
+        self._connected = False
+        self._receivers: dict[int, ReceiverT] = {}
+        self._closes: dict[int, None] = {}  # ordered
+        self._opens: dict[int, SequenceRequest] = {}
+        self._items: list[tuple[int, ItemT]] = []
+        self._wake = asyncio.Event()
+        self._last_trouble = ""
+
+    @property
+    def available(self) -> bool:
+        """May sequences be opened here?"""
+        return self._connected and self._serving.is_set()
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self._receivers)
+
+    def open(self, request: SequenceRequest, receiver: ReceiverT) -> None:
+        assert self._connected, "pick an available link"
+        self._receivers[request.sequence_id] = receiver
+        self._opens[request.sequence_id] = request
+        self._wake.set()
+
+    def send(self, sequence_id: int, item: ItemT) -> None:
+        if sequence_id in self._receivers:  # else the peer has ended it, and waits for nothing
+            self._items.append((sequence_id, item))
+            self._wake.set()
+
+    def close(self, sequence_id: int) -> None:
+        """Ends the sequence at the peer. What was not sent yet is not sent any more."""
+        if self._receivers.pop(sequence_id, None) is None:
+            return
+        self._items = [item for item in self._items if item[0] != sequence_id]
+        self._opens.pop(sequence_id, None)
+        self._closes[sequence_id] = None
+        self._wake.set()
+
+    def release(self, sequence_id: int) -> None:
+        """The peer has ended the sequence by itself."""
+        self._receivers.pop(sequence_id, None)
+
+    async def refresh(self) -> None:
+        """Asks the peer for its load, if it is there."""
+        if self._channel is not None and self.available:
+            with suppress(grpc.aio.AioRpcError, TimeoutError, CheckpointError):
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    self.info = await self._dialect.describe(self._channel)
+
+    async def run(self) -> NoReturn:
+        """Connects, serves and connects again, until cancelled."""
+        async with open_channel(self.address) as channel:
+            self._channel = channel
+            while True:
+                try:
+                    await self._hold_connection(channel)
+                except* (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as group:
+                    self._report(group.exceptions[0])
+                finally:
+                    self._lose_connection()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _hold_connection(self, channel: grpc.aio.Channel) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_health(channel))
+            tasks.create_task(self._exchange(channel))
+
+    async def _watch_health(self, channel: grpc.aio.Channel) -> None:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        async for response in watch:
+            if response.status == health_pb2.HealthCheckResponse.SERVING:
+                self._serving.set()
+            else:
+                self._serving.clear()
+            self._on_change(self)
+        raise Unavailable(f"{self.address} stopped telling its health")
+
+    async def _exchange(self, channel: grpc.aio.Channel) -> None:
+        await self._serving.wait()
+        async with asyncio.timeout(CONNECT_SECONDS):
+            self.info = await self._dialect.describe(channel)
+        call = self._dialect.start(channel)
+        try:
+            await call.wait_for_connection()
+            self._connect()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(call))
+                tasks.create_task(self._write(call))
+        finally:
+            call.cancel()
+
+    def _connect(self) -> None:
+        self._connected = True
+        self._last_trouble = ""
+        _LOG.info("%s %s is connected: %s", self._dialect.name, self.address, self.info.name if self.info else "")
+        self._on_change(self)
+
+    async def _read(self, call: Any) -> None:
+        async for message in call:
+            self._dispatch(message)
+        raise Unavailable(f"{self.address} ended the stream")
+
+    def _dispatch(self, message: Any) -> None:
+        try:
+            self._dialect.dispatch(message, self._receivers)
+        except InvalidRequest as error:
+            raise Unavailable(f"{self.address} sent a malformed message: {error}") from error
+
+    async def _write(self, call: Any) -> None:
+        with suppress(asyncio.InvalidStateError):  # the call has ended; the reader knows why
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if len(self._items) > MAX_UNSENT:
+                    raise Unavailable(f"{self.address} does not read: {len(self._items)} items wait")
+                for message in self._take():
+                    await call.write(message)
+
+    def _take(self) -> Iterable[Message]:
+        closes, opens, items = self._closes, self._opens, self._items
+        self._closes, self._opens, self._items = {}, {}, []
+        return self._dialect.messages(closes, opens.values(), (item for _, item in items))
+
+    def _lose_connection(self) -> None:
+        was_connected, self._connected = self._connected, False
+        self._serving.clear()
+        receivers, self._receivers = self._receivers, {}
+        self._closes, self._opens, self._items = {}, {}, []
+        if was_connected:
+            self._on_change(self)
+        for receiver in receivers.values():
+            receiver.on_down()
+
+    def _report(self, error: BaseException) -> None:
+        """One line per trouble, not one per attempt."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, grpc.aio.AioRpcError):
+            error = from_rpc_error(error)
+        text = str(error) or type(error).__name__
+        if text != self._last_trouble:
+            self._last_trouble = text
+            _LOG.warning("%s %s is not reachable: %s", self._dialect.name, self.address, text)

@@ -1,0 +1,52 @@
+"""Between generation.proto's messages and completion.py's dataclasses. Judges no meaning."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from gateway.completion import Completion, Delta, Prompt
+from slipstream.errors import InvalidRequest
+from slipstream.text.chat_template import ChatMessage
+from slipstream.wire.v1 import exchange_pb2, generation_pb2
+
+
+def completion_from_wire(message: generation_pb2.GenerateRequest) -> Completion:
+    return Completion(
+        model=message.model,
+        prompt=prompt_from_wire(message.prompt),
+        request_id=message.request_id,
+        temperature=message.temperature if message.HasField("temperature") else 1.0,
+        top_k=message.top_k,
+        top_p=message.top_p if message.HasField("top_p") else 1.0,
+        min_p=message.min_p,
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
+        seed=message.seed if message.HasField("seed") else None,
+        stop=tuple(message.stop),
+        stop_token_ids=tuple(message.stop_token_ids),
+        ignore_eos=message.ignore_eos,
+        include_stop=message.include_stop,
+    )
+
+
+def prompt_from_wire(message: generation_pb2.Prompt) -> Prompt:
+    match message.WhichOneof("kind"):
+        case "text":
+            return message.text
+        case "chat":
+            return tuple(ChatMessage(m.role, m.content) for m in message.chat.messages)
+        case "token_ids":
+            return tuple(message.token_ids.ids)
+        case _:
+            raise InvalidRequest("prompt is missing; give text, chat messages or token ids")
+
+
+def delta_to_wire(request_id: str, delta: Delta) -> generation_pb2.GenerateResponse:
+    return generation_pb2.GenerateResponse(
+        request_id=request_id,
+        text=delta.text,
+        token_ids=delta.token_ids,
+        drafted=delta.drafted,
+        finish_reason=exchange_pb2.FinishReason.ValueType(delta.finish_reason),
+        usage=None if delta.usage is None else generation_pb2.Usage(**asdict(delta.usage)),
+        timings=None if delta.timings is None else generation_pb2.Timings(**asdict(delta.timings)),
+    )

@@ -1,0 +1,36 @@
+"""What one request's client gets, made from commits: text, counts, times. Knows the client's queue; no peer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.client_stream import ClientStream
+from gateway.completion import Delta
+from gateway.completion_text import CompletionText
+from gateway.ledger import Ledger
+from slipstream.exchange import Commit, StepReport
+from slipstream.request import FinishReason
+
+
+class Output:
+    def __init__(self, text: CompletionText, ledger: Ledger, stream: ClientStream) -> None:
+        self._text = text
+        self.ledger = ledger
+        self.stream = stream
+
+    def publish(self, commit: Commit, step: StepReport) -> None:
+        """Raises Exhausted if the client is too slow."""
+        now = asyncio.get_running_loop().time()
+        self.ledger.record_commit(commit, step, now)
+        delta = Delta(
+            text=self._text.feed(commit),
+            token_ids=list(commit.token_ids),
+            drafted=[i < commit.num_accepted for i in range(len(commit.token_ids))],
+        )
+        if commit.finish_reason is not FinishReason.NONE:
+            delta.finish_reason = commit.finish_reason
+            delta.usage, delta.timings = self.ledger.usage, self.ledger.timings(now)
+        self.stream.put(delta)
+
+    def fail(self, error: Exception) -> None:
+        self.stream.fail(error)

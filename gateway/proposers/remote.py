@@ -1,0 +1,129 @@
+"""Drafts of one sequence that a drafter service makes. Knows drafters and how they fail; no verifier, no client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gateway.dialects import DraftReceiver
+from gateway.ledger import Ledger
+from gateway.link import Link
+from gateway.pool import Pool
+from gateway.proposers.proposer import SendDraft
+from slipstream.errors import InvalidRequest, VocabularyMismatch
+from slipstream.exchange import Commit, ModelInfo
+from slipstream.request import SequenceRequest
+from slipstream.wire.v1 import exchange_pb2
+
+_LOG = logging.getLogger(__name__)
+
+DrafterPool = Pool[DraftReceiver, Commit]
+DrafterLink = Link[DraftReceiver, Commit]
+
+
+class Complaints:
+    """Says each thing once, however many sequences meet it."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            _LOG.warning(text)
+
+
+class RemoteDrafts:
+    """Opens the sequence at a drafter, and again when that one is lost and another, or the same, is there.
+
+    Without a drafter nothing happens: the verifier goes on by itself. Every opening has its own epoch, and drafts of
+    an earlier one are dropped.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        current: Callable[[], SequenceRequest],  # the sequence as it stands, with a fresh nonce
+        drafters: DrafterPool,
+        send: SendDraft,
+        ledger: Ledger,
+        complaints: Complaints,
+    ) -> None:
+        self._name = name
+        self._current = current
+        self._sequence_id = current().sequence_id
+        self._vocabulary_hash = current().vocabulary_hash
+        self._drafters = drafters
+        self._send = send
+        self._ledger = ledger
+        self._complaints = complaints
+        self._link: DrafterLink | None = None
+        self._epoch = -1
+        self._awaited: tuple[int, float] | None = None  # committed tokens last told, and when; None once answered
+
+    def start(self, token_ids: Sequence[int]) -> None:
+        self.close()
+        self._open()
+
+    def observe(self, commit: Commit) -> None:
+        if self._link is not None:
+            self._awaited = (commit.base + len(commit.token_ids), _now())
+            self._link.send(self._sequence_id, commit)
+
+    def close(self) -> None:
+        self._drafters.unsubscribe(self._open)
+        if self._link is not None:
+            self._link.close(self._sequence_id)
+            self._link = None
+
+    def on_drafts(self, drafts: list[exchange_pb2.Draft], draft_us: int, held_us: int) -> None:
+        current = [draft for draft in drafts if draft.draw >> 32 == self._epoch]
+        for draft in current:
+            self._send(draft)
+        self._ledger.record_draft_batch(draft_us=draft_us, wire_us=self._wire_us(current, held_us))
+
+    def on_down(self) -> None:
+        self._link = None
+        self._open()
+
+    def on_failure(self, error: Exception) -> None:
+        assert self._link is not None
+        self._complaints.once(f"drafter {self._link.address} refused a sequence, which goes on without it: {error}")
+        self._link.release(self._sequence_id)
+        self._link = None
+        if not isinstance(error, VocabularyMismatch | InvalidRequest):  # those would be refused again
+            self._drafters.subscribe(self._open)
+
+    def _open(self) -> None:
+        link = self._drafters.pick(self._fits)
+        if link is None:
+            self._drafters.subscribe(self._open)
+            return
+        self._drafters.unsubscribe(self._open)
+        self._link = link
+        self._epoch += 1
+        self._awaited = None
+        link.open(replace(self._current(), proposers=(self._name,), epoch=self._epoch), self)
+
+    def _fits(self, info: ModelInfo) -> bool:
+        if info.vocabulary_hash != self._vocabulary_hash:
+            self._complaints.once(
+                f"draft model {info.name!r} has another vocabulary ({info.vocabulary_hash[:12]}) than the target "
+                f"({self._vocabulary_hash[:12]}) and cannot draft for it"
+            )
+            return False
+        return self._name in info.proposers
+
+    def _wire_us(self, drafts: list[exchange_pb2.Draft], held_us: int) -> int:
+        """Of the first answer to a commit; what was pushed ahead of need waited for no wire."""
+        if self._awaited is None or all(draft.base != self._awaited[0] for draft in drafts):
+            return 0
+        round_trip = _now() - self._awaited[1]
+        self._awaited = None
+        return max(0, round(round_trip * 1e6) - held_us)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

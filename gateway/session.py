@@ -1,0 +1,188 @@
+"""One request's life: the only place where verifier and drafter meet. Knows links; knows no gRPC and no tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gateway.dialects import CommitReceiver
+from gateway.link import Link
+from gateway.output import Output
+from gateway.pool import Pool
+from gateway.proposers import Complaints, DrafterPool, Proposer, RemoteDrafts, make_proposer
+from slipstream.errors import Unavailable
+from slipstream.exchange import Commit, ModelInfo, StepReport
+from slipstream.request import FinishReason, SequenceRequest
+from slipstream.wire.v1 import exchange_pb2
+
+VerifierPool = Pool[CommitReceiver, exchange_pb2.Draft]
+VerifierLink = Link[CommitReceiver, exchange_pb2.Draft]
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """All that a gateway is connected to."""
+
+    verifiers: VerifierPool
+    drafters: DrafterPool
+    complaints: Complaints
+    recovery_seconds: float  # how long a sequence waits for a verifier to come back
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a request came to its end: finished, failed, or neither when the client went away."""
+
+    finish_reason: FinishReason = FinishReason.NONE
+    error: Exception | None = None
+
+
+class Session:
+    """Commits go to drafters first, then to local proposers, then to the client; drafts go to the verifier.
+
+    Nothing here waits. When a verifier is lost the sequence moves to another with what is committed; when there is
+    none, it waits a little for one and then fails. Drafters come and go without consequence.
+    """
+
+    def __init__(
+        self,
+        request: SequenceRequest,
+        model: str,
+        peers: Peers,
+        output: Output,
+        on_end: Callable[[Ended], None],
+        deadline: float | None = None,  # by the loop's clock
+    ) -> None:
+        self._request = request
+        self._model = model
+        self._peers = peers
+        self._output = output
+        self._on_end = on_end
+        self._deadline = deadline
+        self._token_ids = list(request.token_ids)  # committed: prompt, then output
+        self._link: VerifierLink | None = None
+        self._patience: asyncio.TimerHandle | None = None  # runs while there is no verifier
+        self._ended = False
+        proposers = [self._make_proposer(name) for name in request.proposers]
+        self._remote = [proposer for proposer in proposers if isinstance(proposer, RemoteDrafts)]
+        self._local = [proposer for proposer in proposers if not isinstance(proposer, RemoteDrafts)]
+
+    def start(self) -> None:
+        self._open()
+
+    def close(self) -> None:
+        """The client is gone or has all it wanted: frees everything everywhere. Harmless when already ended."""
+        self._end(Ended())
+
+    def forward(self, commit: Commit) -> bool:
+        if self._ended or commit.base < len(self._token_ids):
+            return False  # told before
+        if commit.base > len(self._token_ids):
+            raise RuntimeError(f"commit for {commit.base} committed tokens, but {len(self._token_ids)} are known")
+        self._token_ids += commit.token_ids
+        for proposer in self._remote:
+            if commit.finish_reason is FinishReason.NONE:
+                proposer.observe(commit)
+            else:
+                proposer.close()
+        return True
+
+    def propose(self, commit: Commit) -> None:
+        if not self._ended and commit.finish_reason is FinishReason.NONE:
+            for proposer in self._local:
+                proposer.observe(commit)
+
+    def publish(self, commit: Commit, step: StepReport) -> None:
+        if self._ended:
+            return
+        self._output.publish(commit, step)
+        if commit.finish_reason is not FinishReason.NONE:
+            self._end(Ended(finish_reason=commit.finish_reason))
+
+    def on_failure(self, error: Exception) -> None:
+        self._output.fail(error)
+        self._end(Ended(error=error))
+
+    def on_down(self) -> None:
+        self._link = None
+        self._open()
+
+    def _open(self) -> None:
+        """On the least loaded verifier of the model, or on the first that arrives within the time allowed."""
+        link = self._peers.verifiers.pick(self._serves)
+        if link is None:
+            self._wait_for_verifier()
+            return
+        self._stop_waiting()
+        self._link = link
+        link.open(self._current(), self)
+        for proposer in (*self._remote, *self._local):
+            proposer.start(self._token_ids)
+
+    def _wait_for_verifier(self) -> None:
+        if self._patience is None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._peers.recovery_seconds, self._give_up)
+            self._peers.verifiers.subscribe(self._open)
+
+    def _stop_waiting(self) -> None:
+        self._peers.verifiers.unsubscribe(self._open)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        addresses = ", ".join(link.address for link in self._peers.verifiers.links)
+        self.on_failure(
+            Unavailable(
+                f"no verifier serves {self._model!r} now (asked: {addresses}; waited "
+                f"{self._peers.recovery_seconds:g} s); {self._num_output_tokens} output tokens were committed"
+            )
+        )
+
+    def _end(self, ended: Ended) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._stop_waiting()
+        for proposer in (*self._remote, *self._local):
+            proposer.close()
+        if self._link is not None:
+            if ended.finish_reason is FinishReason.NONE:
+                self._link.close(self._request.sequence_id)
+            else:
+                self._link.release(self._request.sequence_id)
+        self._on_end(ended)
+
+    def _serves(self, info: ModelInfo) -> bool:
+        return info.name == self._model and info.vocabulary_hash == self._request.vocabulary_hash
+
+    def _current(self) -> SequenceRequest:
+        """The sequence as it stands, with a fresh nonce: drafters may have seen what a lost verifier drew."""
+        return replace(
+            self._request,
+            token_ids=tuple(self._token_ids),
+            nonce=secrets.randbits(64),
+            deadline_ms=self._milliseconds_left(),
+        )
+
+    def _milliseconds_left(self) -> int:
+        if self._deadline is None:
+            return 0
+        return max(1, round((self._deadline - asyncio.get_running_loop().time()) * 1e3))
+
+    def _make_proposer(self, name: str) -> Proposer:
+        peers = self._peers
+        return make_proposer(
+            name, self._current, self._send_draft, peers.drafters, self._output.ledger, peers.complaints
+        )
+
+    def _send_draft(self, draft: exchange_pb2.Draft) -> None:
+        if self._link is not None:
+            self._link.send(self._request.sequence_id, draft)
+
+    @property
+    def _num_output_tokens(self) -> int:
+        return len(self._token_ids) - self._request.num_prompt_tokens
