@@ -6,7 +6,7 @@ import grpc
 
 MAX_MESSAGE_BYTES = 16 << 20  # an Open of a 1M-token prompt is 4 MiB, a step's drafts well below 1
 
-_CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
+CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # Without these a peer that came back is found after minutes only.
@@ -23,4 +23,4 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 
 def open_channel(target: str) -> grpc.aio.Channel:
     """A channel to `host:port`. Connects when first used and, after a loss, again within about a second."""
-    return grpc.aio.insecure_channel(target, options=_CLIENT_OPTIONS)
+    return grpc.aio.insecure_channel(target, options=CLIENT_OPTIONS)

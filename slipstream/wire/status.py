@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
@@ -82,15 +82,16 @@ def _guarded(behaviour: Any, method: str) -> Any:
         except Exception as error:
             await _abort(context, error, method)
 
-    async def iterate(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+    async def write_all(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
+            # Written here, not yielded on: grpc leaves the generator of a cancelled call open.
             async with aclosing(behaviour(request, context)) as responses:
                 async for response in responses:
-                    yield response
+                    await context.write(response)
         except Exception as error:
             await _abort(context, error, method)
 
-    return iterate if inspect.isasyncgenfunction(behaviour) else call
+    return write_all if inspect.isasyncgenfunction(behaviour) else call
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:

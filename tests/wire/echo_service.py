@@ -22,6 +22,7 @@ class EchoServicer(rpc.GenerationServicer):
 
     def __init__(self, failure: asyncio.Future[None] | None = None) -> None:
         self.failure = failure
+        self.num_streams = 0
 
     async def GenerateOnce(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         if request.model == "die":
@@ -32,11 +33,15 @@ class EchoServicer(rpc.GenerationServicer):
         return pb.GenerateResponse(request_id=request.request_id)
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateResponse]:
-        while True:
-            yield pb.GenerateResponse(request_id=request.request_id)
-            if request.model:
-                raise getattr(errors, request.model)(f"about {request.request_id}")
-            await asyncio.sleep(0.01)
+        self.num_streams += 1
+        try:
+            while True:
+                yield pb.GenerateResponse(request_id=request.request_id)
+                if request.model:
+                    raise getattr(errors, request.model)(f"about {request.request_id}")
+                await asyncio.sleep(0.01)
+        finally:
+            self.num_streams -= 1
 
 
 async def main(listen: str) -> None:

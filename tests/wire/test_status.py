@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -22,21 +24,24 @@ OURS = [
 ]
 
 
-def load_echo_servicer() -> rpc.GenerationServicer:
+def load_echo_servicer() -> Any:
     spec = importlib.util.spec_from_file_location("echo_service", Path(__file__).with_name("echo_service.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    servicer = module.EchoServicer()
-    assert isinstance(servicer, rpc.GenerationServicer)
-    return servicer
+    return module.EchoServicer()
 
 
 @pytest.fixture
-async def stub() -> AsyncIterator[rpc.GenerationAsyncStub]:
+def servicer() -> Any:
+    return load_echo_servicer()
+
+
+@pytest.fixture
+async def stub(servicer: Any) -> AsyncIterator[rpc.GenerationAsyncStub]:
     server = grpc.aio.server(interceptors=(status.StatusInterceptor(),))
-    rpc.add_GenerationServicer_to_server(load_echo_servicer(), server)
+    rpc.add_GenerationServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with open_channel(f"127.0.0.1:{port}") as channel:
@@ -80,6 +85,16 @@ async def test_a_stream_that_raises_gives_what_it_had_and_then_the_status(stub: 
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call.read()
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_the_generator_of_a_cancelled_call_is_closed(stub: rpc.GenerationAsyncStub, servicer: Any) -> None:
+    call = stub.Generate(pb.GenerateRequest(), timeout=5)
+    await call.read()
+    assert servicer.num_streams == 1
+    call.cancel()
+    async with asyncio.timeout(2):
+        while servicer.num_streams:
+            await asyncio.sleep(0.01)
 
 
 async def test_an_internal_error_is_logged_with_its_method(
