@@ -46,7 +46,7 @@ class DraftSequence:
         self._pool = pool
         self._limits = limits
         self._can_feed = self._all_known(self.committed)
-        self._draws = count()
+        self._draw_numbers = count(request.epoch << 32)
         self._early: dict[int, Commit] = {}  # by base
         self.trunk = self._new_path()
         self.trunk.goal = self._goal(len(self.committed))
@@ -146,8 +146,9 @@ class DraftSequence:
         """Messages for the paths that became complete, the trunk first."""
         for path in (self.trunk, *self.branches):
             if path.is_complete and path.has_unsent:
-                draw = self.request.epoch << 32 | path.draw
-                yield Draft(self.request.sequence_id, len(self.committed), self.request.proposers[0], draw, path.send())
+                request = self.request
+                base = len(self.committed)
+                yield Draft(request.sequence_id, base, request.proposers[0], path.draw, path.send())
 
     # How it is done
 
@@ -207,9 +208,9 @@ class DraftSequence:
         if self.trunk.is_complete:
             self._enumerate()
         elif not self.trunk.has_unsent:
-            self.trunk.draw = next(self._draws)  # a number stands for one message's tokens
-        if len(self.committed) >= self._limits.max_model_len:
-            self.release()
+            self.trunk.draw = next(self._draw_numbers)  # a number stands for one message's tokens
+        if not self._can_feed or len(self.committed) >= self._limits.max_model_len:
+            self.release()  # it will never be drafted for again
 
     def _enumerate(self) -> None:
         num_submitted = min(self.num_draft_tokens, len(self.trunk.tokens))
@@ -241,13 +242,13 @@ class DraftSequence:
         return all(0 <= token_id < self._limits.vocab_size for token_id in token_ids)
 
     def _new_path(self) -> Path:
-        return Path(BlockTable(self._pool), next(self._draws))
+        return Path(BlockTable(self._pool), next(self._draw_numbers))
 
     def _new_branch(self, table: BlockTable, shared: int, token_id: int, num_drafted: int) -> Path:
         assumed = [token.token_id for token in self.trunk.tokens[:shared]] + [token_id]
         return Path(
             table,
-            next(self._draws),
+            next(self._draw_numbers),
             goal=len(assumed) + num_drafted,
             num_computed=len(self.committed) + shared,
             num_shared=shared,

@@ -13,7 +13,7 @@ from slipstream.exchange import DraftToken, LawKind
 @dataclass(slots=True, eq=False)
 class Path:
     table: BlockTable
-    draw: int  # noise counter of the tokens being drawn
+    draw: int  # Draft.draw of the tokens being drawn
     goal: int = 0  # tokens it is to have
     num_computed: int = 0  # positions from 0 on whose KV the table holds
     num_shared: int = 0  # leading tokens that are also the trunk's; the next one is the guessed outcome

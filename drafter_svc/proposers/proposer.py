@@ -34,7 +34,7 @@ class Row:
     start: int  # position of the first; the KV of everything before it is in the blocks
     block_ids: Sequence[int]
     drawing: Drawing
-    draw: int  # noise counter of the tokens drawn here
+    draw: int  # Draft.draw; with the position it names the DRAFT noise, so never the same for two tokens at one place
     num_wanted: int  # draft tokens wanted, a proposer may give fewer; 0 only fills the KV cache
     num_outcomes: int  # likely outcomes to name at each position
 

@@ -1,0 +1,151 @@
+"""Drafts with a smaller language model of the target's vocabulary. Knows logits and laws; no sequences, no branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from drafter_svc.proposers.proposer import Limits, Proposal, Row
+from slipstream.config import EngineConfig
+from slipstream.engine.batch import Chunk
+from slipstream.engine.model_runner import make_runner
+from slipstream.errors import CheckpointError
+from slipstream.exchange import DraftToken, LawKind
+from slipstream.sampling.draft_law import as_law, draw, guess_outcomes, sparse_laws
+from slipstream.sampling.target_law import shape_logits
+
+NAME: Final = "draft_model"
+_OFFSETS_FILE: Final = "d2t.safetensors"
+_OFFSETS: Final = "d2t"
+
+
+class Runner(Protocol):
+    """What is needed of a ModelRunner."""
+
+    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor: ...
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None: ...
+
+
+class DraftModel:
+    """One forward pass per draft step. Each token is drawn from the model's own law, shaped as the request asks."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        limits: Limits,
+        *,
+        num_target_ids: int,  # ids from here on are padding and never drafted
+        num_kept: int,
+        target_ids: torch.Tensor
+        | None = None,  # [draft vocab] int64: the token that each logit is for; None = its index
+    ) -> None:
+        self.limits = limits
+        self._runner = runner
+        self._num_kept = num_kept
+        self._num_target_ids = num_target_ids
+        self._target_ids = target_ids
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._runner.copy_blocks(pairs)
+
+    def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
+        drawing = [row for row in rows if row.num_wanted]
+        logits = self._runner.forward(
+            [Chunk(row.token_ids, row.start, row.block_ids, num_logits=int(row.num_wanted > 0)) for row in rows]
+        )
+        proposals = iter(self._draw(self._over_target_ids(logits), drawing) if drawing else ())
+        return [(next(proposals),) if row.num_wanted else () for row in rows]
+
+    def _over_target_ids(self, logits: torch.Tensor) -> torch.Tensor:
+        """[num_rows, draft vocab] to [num_rows, target ids]: -inf where the draft model has no opinion."""
+        if self._target_ids is None:
+            return logits[:, : self._num_target_ids]
+        full = logits.new_full((len(logits), self._num_target_ids), -torch.inf)
+        return full.index_copy_(1, self._target_ids, logits)
+
+    def _draw(
+        self,
+        logits: torch.Tensor,  # [num_rows, target ids] fp32
+        rows: Sequence[Row],
+    ) -> list[Proposal]:
+        settings = [row.drawing for row in rows]
+        shaped = shape_logits(logits, [drawing.sampling for drawing in settings])
+        outcomes = guess_outcomes(
+            shaped,
+            [drawing.sampling for drawing in settings],
+            [drawing.seed for drawing in settings],
+            [row.end for row in rows],
+            [drawing.sample_index for drawing in settings],
+            num_guesses=max(1, *(row.num_outcomes for row in rows)),
+        )
+        # Checked by match, so the best draft is the likeliest outcome itself.
+        tokens = [DraftToken(guesses[0], LawKind.ONE_HOT) for guesses in outcomes]
+        with_law = [i for i, drawing in enumerate(settings) if drawing.carries_law]
+        if with_law:
+            drawn = self._draw_from_laws(shaped[with_law], [rows[i] for i in with_law])
+            for i, token in zip(with_law, drawn, strict=True):
+                tokens[i] = token
+        return [
+            Proposal(token, tuple(guesses[: row.num_outcomes]))
+            for token, guesses, row in zip(tokens, outcomes, rows, strict=True)
+        ]
+
+    def _draw_from_laws(self, shaped: torch.Tensor, rows: Sequence[Row]) -> list[DraftToken]:
+        token_ids, counts = sparse_laws(shaped, self._num_kept)
+        drawn = draw(
+            token_ids,
+            counts,
+            [row.drawing.draft_key for row in rows],
+            [row.end for row in rows],
+            [row.drawing.sample_index for row in rows],
+            [row.draw for row in rows],
+        )
+        laws = (as_law(*row_law) for row_law in zip(token_ids, counts, strict=True))
+        return [DraftToken(int(token_id), LawKind.SPARSE, law) for token_id, law in zip(drawn, laws, strict=True)]
+
+
+def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> DraftModel:
+    """The proposer of a checkpoint, a Hugging Face folder that may hold a reduced vocabulary's `d2t`."""
+    target_ids = read_target_ids(engine.model, num_target_ids)
+    runner = make_runner(engine)
+    limits = Limits(
+        num_blocks=runner.kv_cache.num_blocks,
+        block_size=runner.kv_cache.block_size,
+        max_model_len=runner.max_model_len,
+        vocab_size=runner.config.vocab_size,
+    )
+    return DraftModel(
+        runner,
+        limits,
+        num_target_ids=min(num_target_ids, runner.config.vocab_size),
+        num_kept=num_kept,
+        target_ids=None if target_ids is None else target_ids.to(engine.device),
+    )
+
+
+def read_target_ids(model: Path, num_target_ids: int) -> torch.Tensor | None:
+    """Which token each logit of a reduced vocabulary is for, i + d2t[i]: [draft vocab]. None if it is not reduced."""
+    for file in (model / _OFFSETS_FILE, model / "model.safetensors"):
+        if (offsets := _read_offsets(file)) is not None:
+            target_ids = [i + offset for i, offset in enumerate(offsets.tolist())]
+            if len(set(target_ids)) < len(target_ids) or min(target_ids) < 0 or max(target_ids) >= num_target_ids:
+                raise CheckpointError(
+                    f"{file}: d2t names ids twice or outside 0..{num_target_ids - 1}; entry i must be target id - i"
+                )
+            return torch.tensor(target_ids)
+    return None
+
+
+def _read_offsets(file: Path) -> torch.Tensor | None:
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return tensors.get_tensor(_OFFSETS) if _OFFSETS in tensors.keys() else None  # noqa: SIM118 - no mapping
+    except SafetensorError as error:
+        raise CheckpointError(f"{file}: is truncated or corrupt ({error}); fetch it again") from error
