@@ -65,6 +65,7 @@ class Delta:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
+    text_lengths: list[int] = field(default_factory=list)  # per token: characters of `text` that it made certain
     finish_reason: FinishReason = FinishReason.NONE
     usage: Usage | None = None
     timings: Timings | None = None
@@ -74,4 +75,5 @@ class Delta:
         self.text += later.text
         self.token_ids += later.token_ids
         self.drafted += later.drafted
+        self.text_lengths += later.text_lengths
         self.finish_reason, self.usage, self.timings = later.finish_reason, later.usage, later.timings

@@ -46,6 +46,7 @@ def delta_to_wire(request_id: str, delta: Delta) -> generation_pb2.GenerateRespo
         text=delta.text,
         token_ids=delta.token_ids,
         drafted=delta.drafted,
+        text_lengths=delta.text_lengths,
         finish_reason=exchange_pb2.FinishReason.ValueType(delta.finish_reason),
         usage=None if delta.usage is None else generation_pb2.Usage(**asdict(delta.usage)),
         timings=None if delta.timings is None else generation_pb2.Timings(**asdict(delta.timings)),

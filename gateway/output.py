@@ -22,8 +22,10 @@ class Output:
         """Raises Exhausted if the client is too slow."""
         now = asyncio.get_running_loop().time()
         self.ledger.record_commit(commit, step, now)
+        text, text_lengths = self._text.feed(commit)
         delta = Delta(
-            text=self._text.feed(commit),
+            text=text,
+            text_lengths=text_lengths,
             token_ids=list(commit.token_ids),
             drafted=[i < commit.num_accepted for i in range(len(commit.token_ids))],
         )
