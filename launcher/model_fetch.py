@@ -176,3 +176,12 @@ def _only_one(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def convert(gguf: Path, folder: Path) -> None:
+    """To a Hugging Face folder in bfloat16, tokenizer and chat template included."""
+    import torch  # takes a second to load, and most fetches find the model in place
+
+    from slipstream.models.convert import convert_gguf
+
+    convert_gguf(gguf, folder, torch.bfloat16)

@@ -1,0 +1,70 @@
+"""Calls a gateway and reads its answer piece by piece. Knows the Generation API; knows no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from slipstream.wire import status
+from slipstream.wire.channel import CLIENT_OPTIONS
+from slipstream.wire.v1 import generation_pb2 as pb
+from slipstream.wire.v1 import generation_pb2_grpc as rpc
+
+
+@dataclass(slots=True)
+class Completion:
+    """One answer as far as it has come; usage and timings are there when it is whole."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    last: pb.GenerateResponse = field(default_factory=pb.GenerateResponse)
+
+    def add(self, message: pb.GenerateResponse) -> None:
+        self.text += message.text
+        self.token_ids += message.token_ids
+        self.drafted += message.drafted
+        self.last = message
+
+
+class Client:
+    """One connection to a gateway. Failed calls raise the exceptions of slipstream.errors."""
+
+    def __init__(self, channel: grpc.Channel, api_key: str = "") -> None:
+        self._stub = rpc.GenerationStub(channel)
+        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+
+    def generate(self, request: pb.GenerateRequest, deadline_seconds: float) -> Iterator[pb.GenerateResponse]:
+        """Leaving the iteration early cancels the call."""
+        call = self._stub.Generate(request, timeout=deadline_seconds, metadata=self._metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise status.from_status(status.number(error.code()), error.details() or error.code().name) from error
+        finally:
+            call.cancel()
+
+
+@contextmanager
+def connect(target: str, api_key: str = "") -> Iterator[Client]:
+    with grpc.insecure_channel(target, options=CLIENT_OPTIONS) as channel:
+        yield Client(channel, api_key)
+
+
+def chat_prompt(text: str, system: str = "") -> pb.Prompt:
+    messages = [pb.ChatMessage(role="system", content=system)] if system else []
+    messages.append(pb.ChatMessage(role="user", content=text))
+    return pb.Prompt(chat=pb.ChatMessages(messages=messages))
+
+
+def pieces(message: pb.GenerateResponse) -> Iterator[tuple[str, bool]]:
+    """A message's text cut at its tokens, each with whether it was drafted; what follows the last token was not."""
+    start = 0
+    for length, drafted in zip(message.text_lengths, message.drafted, strict=False):
+        yield message.text[start : start + length], drafted
+        start += length
+    if start < len(message.text):
+        yield message.text[start:], False

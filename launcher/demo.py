@@ -1,0 +1,135 @@
+"""`slipstream demo`: real prompts through real services, with drafting and without, and what it gave."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from launcher.client import Client, chat_prompt, connect
+from launcher.figures import Figures, comparison, speedup, time_spent
+from launcher.processes import Processes
+from launcher.stack import StackConfig, start_stack
+from launcher.terminal import DRAFTED, show
+from slipstream.wire.v1 import generation_pb2 as pb
+
+PROMPTS = Path(__file__).with_name("prompts") / "demo.yaml"
+DRAFTERS = Path(__file__).parents[1] / "drafters"
+SECONDS_PER_ANSWER = 120.0
+WORTH_IT = 1.05  # a smaller gain than this is noise on a busy machine
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoPrompt:
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """A tenant of the demo: its key, and who drafts for it."""
+
+    name: str
+    key: str
+    proposers: tuple[str, ...]
+
+
+def run_demo(console: Console, model: Path, max_tokens: int) -> None:
+    draft_model = find_draft_model(DRAFTERS)
+    policies = make_policies(with_drafter=draft_model is not None)
+    with tempfile.TemporaryDirectory() as folder, Processes() as processes:
+        tenants = write_tenants(Path(folder) / "tenants.yaml", policies)
+        config = StackConfig(model=model, draft_model=draft_model, tenants=tenants)
+        with console.status("starting verifier and gateway"):
+            address = start_stack(processes, config).gateway
+        drafters = " and ".join(policies[0].proposers)
+        console.print(f"Drafted by {drafters}; accepted draft tokens are [{DRAFTED}]in this colour[/].")
+        with clients(address, policies) as (drafting, plain):
+            rows = [ask(console, drafting, plain, prompt, max_tokens) for prompt in load_prompts(PROMPTS)]
+    report(console, rows)
+
+
+def ask(
+    console: Console, drafting: Client, plain: Client, prompt: DemoPrompt, max_tokens: int
+) -> tuple[str, Figures, Figures]:
+    """Streams the drafted answer to the terminal, then asks again without drafts and says how fast each was."""
+    console.print(f"\n[bold]{prompt.kind}[/] [dim]{prompt.text.splitlines()[0]}[/]")
+    request = pb.GenerateRequest(prompt=chat_prompt(prompt.text), temperature=0.0, max_tokens=max_tokens)
+    fast = Figures()
+    shown = show(console, drafting.generate(request, SECONDS_PER_ANSWER)).last
+    fast.add(shown.usage, shown.timings)
+    slow = Figures()
+    *_, last = plain.generate(request, SECONDS_PER_ANSWER)
+    slow.add(last.usage, last.timings)
+    speeds = f"{fast.tokens_per_second:.1f} tok/s, {slow.tokens_per_second:.1f} without drafts"
+    console.print(f"[dim]{fast.num_accepted} of {fast.num_tokens} tokens drafted; {speeds}[/]")
+    return prompt.kind, fast, slow
+
+
+def report(console: Console, rows: list[tuple[str, Figures, Figures]]) -> None:
+    kinds = list(dict.fromkeys(kind for kind, _, _ in rows))
+    table = [(kind, *summed([row for row in rows if row[0] == kind])) for kind in kinds]
+    drafted, plain = summed(rows)
+    console.print()
+    console.print(comparison([*table, ("all", drafted, plain)]))
+    console.print(time_spent([("drafting", drafted), ("plain", plain)]))
+    console.print(verdict(table))
+
+
+def summed(rows: list[tuple[str, Figures, Figures]]) -> tuple[Figures, Figures]:
+    drafted, plain = Figures(), Figures()
+    for _, one, other in rows:
+        drafted.merge(one)
+        plain.merge(other)
+    return drafted, plain
+
+
+def verdict(table: list[tuple[str, Figures, Figures]]) -> str:
+    """What paid in this run, whatever was hoped for."""
+    paid = [kind for kind, drafted, plain in table if speedup(drafted, plain) >= WORTH_IT]
+    cost = [kind for kind, drafted, plain in table if speedup(drafted, plain) < 1 / WORTH_IT]
+    even = [kind for kind, _, _ in table if kind not in paid and kind not in cost]
+    parts = (("paid on", paid), ("made no difference on", even), ("cost time on", cost))
+    return "Drafting " + "; ".join(f"{words} {', '.join(kinds)}" for words, kinds in parts if kinds) + "."
+
+
+def find_draft_model(drafters: Path) -> Path | None:
+    """A draft model that the repository ships, if it does."""
+    return next((path.parent for path in sorted(drafters.glob("*/config.json"))), None)
+
+
+def make_policies(*, with_drafter: bool) -> tuple[Policy, Policy]:
+    proposers = ("ngram", "draft_model") if with_drafter else ("ngram",)
+    drafting = Policy(name="drafting", key=secrets.token_hex(16), proposers=proposers)
+    return drafting, Policy(name="plain", key=secrets.token_hex(16), proposers=("none",))
+
+
+def write_tenants(path: Path, policies: tuple[Policy, ...]) -> Path:
+    tenants = [
+        {
+            "name": policy.name,
+            "key_sha256": [hashlib.sha256(policy.key.encode()).hexdigest()],
+            "proposers": list(policy.proposers),
+            "num_draft_tokens": 4,
+        }
+        for policy in policies
+    ]
+    path.write_text(yaml.safe_dump({"tenants": tenants}))
+    return path
+
+
+def load_prompts(path: Path) -> list[DemoPrompt]:
+    return [DemoPrompt(**entry) for entry in yaml.safe_load(path.read_text())]
+
+
+@contextmanager
+def clients(address: str, policies: tuple[Policy, Policy]) -> Iterator[tuple[Client, Client]]:
+    with connect(address, policies[0].key) as drafting, connect(address, policies[1].key) as plain:
+        yield drafting, plain
