@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.config import GatewayConfig
+from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
 from gateway.servicer import GenerationServicer
 from gateway.tenants import Tenants, default_tenants, load_tenants
@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     verifier: Annotated[list[str], typer.Option(help="host:port of a verifier; repeat for several.")],
     drafter: Annotated[list[str] | None, typer.Option(help="host:port of a drafter; repeat for several.")] = None,
-    listen: Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")] = GatewayConfig.listen,
+    listen: Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")] = DEFAULT_LISTEN,
     tenants: Annotated[
         Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
     ] = None,

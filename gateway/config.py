@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+DEFAULT_LISTEN = "127.0.0.1:50050"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayConfig:
     """Raises ValueError naming field and value."""
 
-    listen: str = "127.0.0.1:50050"  # host:port, port 0 = any free one
+    listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
     verifiers: tuple[str, ...]  # host:port each
     drafters: tuple[str, ...] = ()  # host:port each
     tenants: Path | None = None  # None: one anonymous tenant

@@ -58,6 +58,11 @@ class Gateway:
         self._sequence_ids = itertools.count(1)
         self._running: Counter[str] = Counter()  # requests by tenant
 
+    @property
+    def num_peers(self) -> int:
+        """Verifiers and drafters that are there now."""
+        return len(self._peers.verifiers.available) + len(self._peers.drafters.available)
+
     async def run(self) -> None:
         """Keeps the links to all peers, until cancelled."""
         async with asyncio.TaskGroup() as tasks:

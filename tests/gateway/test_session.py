@@ -1,0 +1,298 @@
+"""One request's life across its two streams, with scripted peers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.tenants import Tenant
+from slipstream.errors import Exhausted, Unavailable, VocabularyMismatch
+from slipstream.exchange import Commit
+from slipstream.request import FinishReason, VerificationMode
+from tests.gateway.fakes import (
+    DRAFTED,
+    PROMPT,
+    Client,
+    FakeDrafter,
+    FakeVerifier,
+    Journal,
+    eventually,
+    running_gateway,
+)
+
+NGRAM = Tenant(name="ngram", anonymous=True, proposers=("ngram",), num_draft_tokens=2)
+BOTH = Tenant(
+    name="both",
+    anonymous=True,
+    proposers=("draft_model", "ngram"),
+    mode="coupled",
+    num_draft_tokens=3,
+    fan_out=5,
+    max_wait_ms=1.5,
+)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return []
+
+
+@pytest.fixture
+def verifier(journal: Journal) -> FakeVerifier:
+    return FakeVerifier(journal)
+
+
+@pytest.fixture
+def drafter(journal: Journal) -> FakeDrafter:
+    return FakeDrafter(journal)
+
+
+def kinds(journal: Journal) -> list[tuple[str, str]]:
+    return [(name, message.WhichOneof("message")) for name, message in journal]
+
+
+async def opened(peer: Any, count: int = 1) -> int:
+    """The id of the newest sequence, once `count` were opened on the peer."""
+    await eventually(lambda: len(peer.opens) >= count)
+    return int(peer.opens[-1].sequence_id)
+
+
+async def test_committed_tokens_reach_the_client_in_order_until_the_end(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        client = Client(gateway)
+        sequence = await opened(verifier)
+        verifier.commit(sequence, 3, [1, 2], num_accepted=1, num_draft_tokens=1)
+        verifier.finish(sequence, 5, [3])
+        await client.task
+    assert client.token_ids == [1, 2, 3]
+    assert [drafted for delta in client.deltas for drafted in delta.drafted] == [True, False, False]
+    assert client.deltas[-1].finish_reason is FinishReason.LENGTH
+    assert verifier.closes == []  # it ended the sequence itself
+
+
+async def test_both_sides_are_opened_as_the_tenant_says(verifier: FakeVerifier, drafter: FakeDrafter) -> None:
+    async with running_gateway([verifier], [drafter]) as gateway:
+        client = Client(gateway, BOTH, seed=7)
+        await opened(verifier)
+        await opened(drafter)
+        client.task.cancel()
+    at_verifier, at_drafter = verifier.opens[0], drafter.opens[0]
+    for request in (at_verifier, at_drafter):
+        assert (request.token_ids, request.num_prompt_tokens, request.seed) == (PROMPT, 3, 7)
+        assert (request.num_draft_tokens, request.fan_out, request.max_wait_us) == (3, 5, 1500)
+        assert (request.mode, request.tenant) == (VerificationMode.COUPLED, "both")
+        assert request.vocabulary_hash == verifier.info.vocabulary_hash
+    assert at_verifier.proposers == ("draft_model", "ngram")
+    assert at_drafter.proposers == ("draft_model",)
+    assert at_verifier.sequence_id == at_drafter.sequence_id
+
+
+async def test_commits_go_to_the_drafter_and_its_drafts_to_the_verifier(
+    verifier: FakeVerifier, drafter: FakeDrafter
+) -> None:
+    async with running_gateway([verifier], [drafter]) as gateway:
+        client = Client(gateway, DRAFTED)
+        sequence = await opened(drafter)
+        verifier.commit(sequence, 3, [1])
+        await eventually(lambda: drafter.commits)
+        drafter.draft(sequence, 4, [2, 3])
+        await eventually(lambda: verifier.drafts)
+        verifier.commit(sequence, 4, [2, 3, 4], num_accepted=2, num_draft_tokens=2, finish_reason=FinishReason.STOP)
+        await client.task
+        await eventually(lambda: drafter.closes)
+    assert drafter.commits[0].token_ids == (1,)
+    assert [token.token_id for token in verifier.drafts[0].tokens] == [2, 3]
+    usage, timings = client.deltas[-1].usage, client.deltas[-1].timings
+    assert usage is not None and timings is not None
+    assert (usage.accepted_tokens, usage.accepted_per_position) == (2, [1, 1, 0, 0])
+    assert timings.draft_us == 700
+    assert timings.wire_us > 0
+
+
+async def test_drafters_hear_of_every_commit_of_a_step_before_anything_else_is_done(
+    verifier: FakeVerifier, drafter: FakeDrafter, journal: Journal
+) -> None:
+    """N-gram drafts of the same step reach the verifier only after both commits reached the drafter."""
+    tenant = Tenant(name="all", anonymous=True, proposers=("ngram", "draft_model"), num_draft_tokens=2)
+    async with running_gateway([verifier], [drafter]) as gateway:
+        clients = [Client(gateway, tenant, prompt=(1, 2, 3)) for _ in range(2)]
+        await opened(drafter, 2)
+        await opened(verifier, 2)
+        journal.clear()
+        first, second = (request.sequence_id for request in verifier.opens)
+        verifier.commit_all([Commit(first, 3, (1, 2)), Commit(second, 3, (1, 2))])
+        await eventually(lambda: verifier.drafts and drafter.commits)
+        for client in clients:
+            client.task.cancel()
+    assert kinds(journal)[:2] == [("drafter", "commits"), ("verifier", "drafts")]
+    assert len(journal[0][1].commits.commits) == 2  # one message for the step
+    assert len(journal[1][1].drafts.drafts) == 2
+
+
+async def test_ngram_drafts_are_in_the_tree_for_two_passes(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        client = Client(gateway, NGRAM, prompt=(1, 2, 3, 4, 1, 2))
+        sequence = await opened(verifier)
+        await eventually(lambda: verifier.drafts)
+        verifier.commit(sequence, 6, [3, 4, 1], num_accepted=2, num_draft_tokens=2)
+        await eventually(lambda: len(verifier.drafts) == 2)
+        client.task.cancel()
+    assert [token.token_id for token in verifier.drafts[0].tokens] == [3, 4, 1, 2, 3]
+    assert (verifier.drafts[1].base, verifier.drafts[1].draw) == (9, 1)
+
+
+async def test_a_drafter_that_dies_costs_nothing_and_drafting_resumes_when_it_is_back(
+    verifier: FakeVerifier, drafter: FakeDrafter
+) -> None:
+    async with running_gateway([verifier], [drafter]) as gateway:
+        client = Client(gateway, DRAFTED)
+        sequence = await opened(drafter)
+        verifier.commit(sequence, 3, [1])
+        await eventually(lambda: drafter.commits)
+        await drafter.die()
+        await eventually(lambda: gateway.num_peers == 1)
+        verifier.commit(sequence, 4, [2])
+        await eventually(lambda: client.token_ids == [1, 2])
+        await drafter.start()
+        await eventually(lambda: len(drafter.opens) == 2, seconds=2.0)
+        drafter.draft(sequence, 5, [9], draw=1 << 32)
+        await eventually(lambda: verifier.drafts)
+        verifier.finish(sequence, 5, [3])
+        await client.task
+    before, after = drafter.opens
+    assert after.token_ids == (*PROMPT, 1, 2)
+    assert after.num_prompt_tokens == 3
+    assert after.epoch == before.epoch + 1
+    assert after.nonce != before.nonce
+    assert client.token_ids == [1, 2, 3]
+
+
+async def test_a_sequence_moves_to_another_drafter_at_once(verifier: FakeVerifier, journal: Journal) -> None:
+    drafters = [FakeDrafter(journal, "a"), FakeDrafter(journal, "b")]
+    async with running_gateway([verifier], drafters) as gateway:
+        client = Client(gateway, DRAFTED)
+        await eventually(lambda: any(drafter.opens for drafter in drafters))
+        used, spare = sorted(drafters, key=lambda drafter: not drafter.opens)
+        await used.die()
+        await opened(spare)
+        client.task.cancel()
+    assert spare.opens[0].epoch == 1
+
+
+async def test_drafts_of_an_earlier_epoch_are_dropped(verifier: FakeVerifier, journal: Journal) -> None:
+    drafter, other = FakeDrafter(journal), FakeVerifier(journal, "other")
+    async with running_gateway([verifier, other], [drafter]) as gateway:
+        client = Client(gateway, DRAFTED)
+        sequence = await opened(drafter)
+        used, spare = (verifier, other) if verifier.opens else (other, verifier)
+        await used.die()
+        await opened(drafter, 2)
+        drafter.draft(sequence, 3, [5], draw=3)
+        drafter.draft(sequence, 3, [6], draw=1 << 32)
+        await eventually(lambda: spare.drafts)
+        client.task.cancel()
+    assert [draft.draw for draft in spare.drafts] == [1 << 32]
+
+
+async def test_a_drafter_of_another_vocabulary_is_left_alone_and_named_once(
+    verifier: FakeVerifier, drafter: FakeDrafter, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_gateway([verifier], [drafter]) as gateway:
+        for number in (1, 2):
+            client = Client(gateway, DRAFTED)
+            sequence = await opened(drafter, number)
+            drafter.fail(sequence, VocabularyMismatch("draft model 'x' has another vocabulary"))
+            await asyncio.sleep(0.05)
+            verifier.finish(sequence, 3, [1])
+            await client.task
+            assert client.token_ids == [1]
+    assert caplog.text.count("has another vocabulary") == 1
+
+
+async def test_a_lost_verifier_is_replaced_by_another_with_what_is_committed(
+    verifier: FakeVerifier, journal: Journal
+) -> None:
+    other = FakeVerifier(journal, "other")
+    async with running_gateway([verifier, other]) as gateway:
+        client = Client(gateway, seed=11)
+        await eventually(lambda: verifier.opens or other.opens)
+        used, spare = (verifier, other) if verifier.opens else (other, verifier)
+        sequence = used.opens[0].sequence_id
+        used.commit(sequence, 3, [1, 2])
+        await eventually(lambda: client.token_ids == [1, 2])
+        await used.die()
+        await opened(spare)
+        spare.finish(sequence, 5, [3])
+        await client.task
+    moved = spare.opens[0]
+    assert (moved.token_ids, moved.num_prompt_tokens, moved.seed) == ((*PROMPT, 1, 2), 3, 11)
+    assert moved.nonce != used.opens[0].nonce
+    assert client.token_ids == [1, 2, 3]
+
+
+async def test_a_verifier_that_comes_back_in_time_goes_on(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        client = Client(gateway)
+        sequence = await opened(verifier)
+        verifier.commit(sequence, 3, [1])
+        await eventually(lambda: client.token_ids == [1])
+        await verifier.die()
+        await verifier.start()
+        await opened(verifier, 2)
+        verifier.finish(sequence, 4, [2])
+        await client.task
+    assert client.token_ids == [1, 2]
+
+
+async def test_without_a_verifier_the_call_ends_as_unavailable_after_a_bounded_wait(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier], recovery_seconds=0.2) as gateway:
+        client = Client(gateway)
+        sequence = await opened(verifier)
+        verifier.commit(sequence, 3, [1])
+        await eventually(lambda: client.token_ids == [1])
+        await verifier.die()
+        with pytest.raises(Unavailable, match=r"no verifier serves 'tiny' now .*waited 0.2 s.*1 output tokens"):
+            await asyncio.wait_for(client.task, 3)
+
+
+async def test_a_client_that_goes_closes_the_sequence_everywhere(verifier: FakeVerifier, drafter: FakeDrafter) -> None:
+    async with running_gateway([verifier], [drafter]) as gateway:
+        client = Client(gateway, DRAFTED)
+        sequence = await opened(drafter)
+        await opened(verifier)
+        client.task.cancel()
+        await eventually(lambda: verifier.closes == drafter.closes == [sequence])
+
+
+async def test_a_sequence_error_of_the_verifier_ends_that_call_only(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        refused, other = Client(gateway), Client(gateway)
+        await opened(verifier, 2)
+        first, second = (request.sequence_id for request in verifier.opens)
+        verifier.fail(first, Exhausted("no KV blocks left"))
+        verifier.finish(second, 3, [1])
+        await other.task
+        with pytest.raises(Exhausted, match="no KV blocks left"):
+            await refused.task
+
+
+async def test_duplicated_commits_change_nothing(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        client = Client(gateway)
+        sequence = await opened(verifier)
+        for _ in range(2):
+            verifier.commit(sequence, 3, [1, 2])
+        verifier.commit(sequence + 1, 3, [9])
+        verifier.finish(sequence, 5, [3])
+        await client.task
+    assert client.token_ids == [1, 2, 3]
+
+
+async def test_the_deadline_is_passed_on(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        client = Client(gateway, deadline=asyncio.get_running_loop().time() + 5)
+        await opened(verifier)
+        client.task.cancel()
+    assert 3000 < verifier.opens[0].deadline_ms <= 5000
