@@ -130,10 +130,10 @@ def model_derive(
     bits: Annotated[int, typer.Option(help="Round linear weights to so many bits.")] = 0,
 ) -> None:
     """Make a draft model of a target: fewer layers, or coarser weights."""
-    from slipstream.models import derive  # torch takes a second to load
-
     if bool(layers) == bool(bits):
         raise ValueError("give either --layers or --bits")
+    from slipstream.models import derive  # torch takes a second to load
+
     if layers:
         derive.truncate_layers(source, target, layers)
     else:

@@ -110,6 +110,7 @@ class ServiceProcess:
                 else:
                     self._lines.append(line.rstrip("\n"))
                     sink(self.name, line.rstrip("\n"))
+        self._process.wait()
         self._ready.set()  # it ended: whoever waits need not wait longer
 
 
