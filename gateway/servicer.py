@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -27,8 +28,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         # Writes through the context: when the call is cancelled an async generator would be left open, not closed.
         tenant = self._tenant(context)
         async with self._gateway.complete(tenant, completion_from_wire(request), _deadline(context)) as running:
-            async for delta in running.deltas:
-                await context.write(delta_to_wire(running.request_id, delta))
+            with suppress(grpc.aio.InternalError):  # the client went while this was being written
+                async for delta in running.deltas:
+                    await context.write(delta_to_wire(running.request_id, delta))
 
     async def GenerateOnce(
         self, request: generation_pb2.GenerateRequest, context: Context

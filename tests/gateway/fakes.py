@@ -33,6 +33,7 @@ from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2, veri
 from tests.text.tiny_tokenizers import byte_level
 
 TOKENIZER = byte_level()
+STEP_US = 1000
 PROMPT = (10, 20, 30)
 TENANT = Tenant(name="test", anonymous=True, proposers=("none",))
 DRAFTED = Tenant(name="drafted", anonymous=True, proposers=("draft_model",))
@@ -121,8 +122,8 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
     def commit(self, sequence_id: int, base: int, token_ids: Sequence[int], **fields: Any) -> None:
         self.commit_all([Commit(sequence_id, base, tuple(token_ids), **fields)])
 
-    def commit_all(self, commits: Sequence[Commit], step: StepReport = StepReport(step_us=1000)) -> None:
-        batch = codec.commit_batch_to_wire(CommitBatch(tuple(commits), step))
+    def commit_all(self, commits: Sequence[Commit]) -> None:
+        batch = codec.commit_batch_to_wire(CommitBatch(tuple(commits), StepReport(step_us=STEP_US)))
         self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=batch))
 
     def finish(self, sequence_id: int, base: int, token_ids: Sequence[int]) -> None:

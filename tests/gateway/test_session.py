@@ -105,7 +105,8 @@ async def test_commits_go_to_the_drafter_and_its_drafts_to_the_verifier(
     assert drafter.commits[0].token_ids == (1,)
     assert [token.token_id for token in verifier.drafts[0].tokens] == [2, 3]
     usage, timings = client.deltas[-1].usage, client.deltas[-1].timings
-    assert usage is not None and timings is not None
+    assert usage is not None
+    assert timings is not None
     assert (usage.accepted_tokens, usage.accepted_per_position) == (2, [1, 1, 0, 0])
     assert timings.draft_us == 700
     assert timings.wire_us > 0
