@@ -1,0 +1,8 @@
+import pytest
+
+from tests.verifier_svc.harness import tiny_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"))

@@ -1,0 +1,66 @@
+import pytest
+
+from slipstream.errors import InvalidRequest
+from slipstream.exchange import Commit, CommitBatch, DraftBatch, SequenceFailure, Update
+from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
+from slipstream.wire import codec
+from slipstream.wire.v1 import exchange_pb2, verifier_pb2
+from verifier_svc.messages import Close, Refuse, StreamOutput
+from verifier_svc.servicer import MAX_CHUNK_BYTES, to_chunks, to_message, to_responses
+
+REQUEST = SequenceRequest(
+    sequence_id=7, token_ids=(1, 2), num_prompt_tokens=2, sampling=SamplingParams(), mode=VerificationMode.COUPLED
+)
+
+
+def test_each_kind_of_request_is_unpacked():
+    request = verifier_pb2.VerifyRequest
+    assert to_message(request(open=codec.open_to_wire(REQUEST))) == REQUEST
+    assert to_message(request(update=exchange_pb2.Update(sequence_id=7, num_draft_tokens=3))) == Update(7, 3, 0, 0)
+    assert to_message(request(close=codec.close_to_wire(7))) == Close(7)
+    assert to_message(request(drafts=exchange_pb2.DraftBatch())) == DraftBatch(())
+    assert to_message(request()) is None
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"mode": 0}, "mode is 0"),
+        ({"token_ids": b""}, "prompt is empty"),
+        ({"token_ids": b"\1\2\3"}, "token_ids is 3 bytes long"),
+        ({"num_prompt_tokens": 3}, "num_prompt_tokens is 3"),
+    ],
+)
+def test_an_open_that_cannot_be_read_becomes_the_failure_of_its_sequence(change, text):
+    wire = codec.open_to_wire(REQUEST)
+    for field, value in change.items():
+        setattr(wire, field, value)
+    message = to_message(verifier_pb2.VerifyRequest(open=wire))
+    assert isinstance(message, Refuse)
+    assert message.failure.sequence_id == 7
+    assert isinstance(message.failure.error, InvalidRequest)
+    assert text in str(message.failure.error)
+
+
+def test_all_commits_of_a_step_are_one_message_and_each_failure_another():
+    commits = CommitBatch((Commit(1, 3, (4,)), Commit(2, 3, (5,))))
+    failures = (SequenceFailure(3, InvalidRequest("no")), SequenceFailure(4, InvalidRequest("no")))
+    responses = list(to_responses(StreamOutput(1, commits, failures)))
+    assert [response.WhichOneof("message") for response in responses] == ["commits", "error", "error"]
+    assert [commit.sequence_id for commit in responses[0].commits.commits] == [1, 2]
+
+
+def test_a_step_without_commits_sends_no_empty_message():
+    assert list(to_responses(StreamOutput(1, CommitBatch(()), ()))) == []
+
+
+def test_tokenizer_files_travel_in_bounded_chunks(tokenizer):
+    class Large:
+        content_hash = "h"
+        files = {"tokenizer.json": bytes(range(256)) * 2500, "empty": b""}  # noqa: RUF012
+
+    chunks = list(to_chunks(Large()))
+    assert max(len(chunk.data) for chunk in chunks) == MAX_CHUNK_BYTES
+    for name, content in Large.files.items():
+        assert b"".join(chunk.data for chunk in chunks if chunk.file_name == name) == content
+    assert {chunk.content_hash for chunk in chunks} == {"h"}

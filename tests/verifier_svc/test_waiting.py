@@ -1,0 +1,109 @@
+"""The waiting rule, each of its conditions by itself."""
+
+import pytest
+
+from slipstream.exchange import Update
+from tests.scripted_runner import chain_law, random_law
+from tests.verifier_svc.harness import REMOTE, VOCAB, Harness
+from verifier_svc.waiting import AT_ONCE, NEVER, next_start
+
+LAW = random_law(VOCAB)
+PROMPT = [3, 4, 5, 6, 7]
+WAIT_US = 5_000
+
+
+def opened(tokenizer, **options):
+    """A harness whose sequence has just been prefilled and decided its first token, at time 100."""
+    harness = Harness(LAW, tokenizer, local_proposers=options.pop("local_proposers", ()))
+    harness.open(PROMPT, **({"max_wait_us": WAIT_US} | options))
+    harness.step(seconds=0)
+    assert len(harness.output()) == 1, "the prompt is not waited for"
+    return harness
+
+
+def start(harness):
+    return next_start(harness.verifier.sequences.all)
+
+
+def test_nothing_open_means_never(tokenizer):
+    assert start(Harness(LAW, tokenizer)) == NEVER
+
+
+def test_a_lone_sequence_without_drafts_waits_up_to_its_bound(tokenizer):
+    harness = opened(tokenizer)
+    assert start(harness) == pytest.approx(100.005)
+    assert harness.step(seconds=0.005) == []
+    assert len(harness.step()) == 1
+
+
+def test_the_arrival_of_a_draft_ends_the_wait(tokenizer):
+    harness = opened(tokenizer)
+    harness.draft(6, [1, 2])
+    assert start(harness) == AT_ONCE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_draft_tokens": 0},
+        {"max_wait_us": 0},
+        {"proposers": ()},
+        {"proposers": ("ngram",), "local_proposers": ("ngram",)},
+        {"sampling": {"max_tokens": 2}},
+    ],
+    ids=str,
+)
+def test_who_can_get_no_drafts_does_not_wait(tokenizer, options):
+    assert start(opened(tokenizer, **options)) == AT_ONCE
+
+
+def test_ngram_drafts_from_elsewhere_are_waited_for_when_the_verifier_makes_none(tokenizer):
+    assert start(opened(tokenizer, proposers=("ngram",))) == pytest.approx(100.005)
+
+
+def test_with_a_second_sequence_open_nobody_waits(tokenizer):
+    harness = opened(tokenizer)
+    harness.open(PROMPT, 2, max_wait_us=WAIT_US)
+    assert start(harness) == AT_ONCE
+
+
+def test_a_drafter_that_let_a_wait_run_out_is_not_waited_for_until_it_speaks(tokenizer):
+    harness = opened(tokenizer)
+    harness.now += 0.005
+    harness.step(seconds=0)
+    assert start(harness) == AT_ONCE
+    harness.draft(5, [23, 23])  # too late and wrong, but a sign of life
+    assert start(harness) == pytest.approx(harness.now + 0.005)
+
+
+def test_new_bounds_end_a_wait(tokenizer):
+    harness = opened(tokenizer)
+    harness.post(Update(1, 4, 0, 0))
+    assert start(harness) == AT_ONCE
+
+
+def repeating(tokenizer, **options):
+    law = chain_law(VOCAB, lambda history: 3 + (history[-1] - 2) % 4)  # 3 4 5 6 3 4 5 6 ...
+    harness = Harness(law, tokenizer, local_proposers=("ngram",))
+    harness.open([3, 4, 5, 6] * 3, **options)
+    return harness
+
+
+def test_a_miss_goes_on_with_a_local_ngram_draft(tokenizer):
+    harness = repeating(tokenizer, proposers=(REMOTE, "ngram"), num_draft_tokens=3)
+    harness.finish()
+    commits = harness.commits[1, 1]
+    assert [(commit.proposer, commit.num_accepted, commit.hit) for commit in commits] == [("ngram", 3, False)] * 3
+
+
+def test_a_local_draft_needs_the_requests_leave(tokenizer):
+    harness = repeating(tokenizer, proposers=(REMOTE,), num_draft_tokens=3)
+    harness.finish()
+    assert all(commit.num_draft_tokens == 0 for commit in harness.commits[1, 1])
+
+
+def test_drafts_in_the_tree_go_before_a_local_one(tokenizer):
+    harness = repeating(tokenizer, proposers=("ngram", REMOTE), num_draft_tokens=3)
+    harness.draft(12, [9, 9, 9])
+    harness.step()
+    assert harness.commits[1, 1][0].proposer == REMOTE

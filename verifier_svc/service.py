@@ -1,0 +1,84 @@
+"""Puts a verifier together and serves it: model, thread, event loop, port. Knows no command line."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+
+from slipstream.engine.engine_thread import EngineThread
+from slipstream.engine.model_runner import make_runner
+from slipstream.engine.scheduler import Scheduler
+from slipstream.exchange import ModelInfo
+from slipstream.text.tokenizer import Tokenizer
+from slipstream.wire import server
+from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
+from verifier_svc.active_sequence import NGRAM
+from verifier_svc.config import VerifierConfig
+from verifier_svc.messages import Event, StreamOutput
+from verifier_svc.servicer import VerifierServicer
+from verifier_svc.streams import OutgoingStreams
+from verifier_svc.verifier import Verifier
+
+_DRAIN_POLL_SECONDS = 0.02
+
+
+def make_verifier(config: VerifierConfig) -> Verifier:
+    """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
+    engine = config.engine
+    scheduler = Scheduler(
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_waiting=config.max_waiting,
+    )
+    folder = engine.model if engine.model.is_dir() else engine.model.parent
+    tokenizer = Tokenizer.from_folder(folder)
+    local_proposers = (NGRAM,) if config.ngram_fallback else ()
+    return Verifier(make_runner(engine), tokenizer, scheduler, local_proposers=local_proposers)
+
+
+def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
+    """What is served and how full it is; reads counts only, so any thread may ask."""
+    served, pool = verifier.served, verifier.pool
+    return ModelInfo(
+        name=config.model_name,
+        vocabulary_hash=served.tokenizer.vocabulary_hash,
+        vocab_size=served.vocab_size,
+        max_model_len=served.max_model_len,
+        stop_token_ids=served.eos_token_ids,
+        dtype=config.engine.dtype,
+        device=config.engine.device,
+        version=version("slipstream"),
+        kv_blocks_total=pool.num_blocks,
+        kv_block_size=pool.block_size,
+        kv_blocks_used=pool.num_used,
+        num_sequences=len(verifier.sequences),
+    )
+
+
+async def serve_verifier(config: VerifierConfig) -> None:
+    """Serves until told to stop; an engine that dies ends it with RuntimeError."""
+    verifier = make_verifier(config)
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    streams = OutgoingStreams(config.max_queued_messages)
+    engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, failure.set_exception, name="verifier")
+    servicer = VerifierServicer(
+        engine.post, streams, verifier.served.tokenizer, info=lambda: model_info(config, verifier)
+    )
+    engine.start()
+    try:
+        await server.serve(
+            service="verifier",
+            listen=config.listen,
+            register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
+            service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
+            drain=lambda: _finished(verifier, failure),
+            failure=failure,
+        )
+    finally:
+        await engine.stop()
+
+
+async def _finished(verifier: Verifier, failure: asyncio.Future[None]) -> None:
+    """Returns when no sequence is open any more, or nothing moves any more."""
+    while verifier.sequences and not failure.done():
+        await asyncio.sleep(_DRAIN_POLL_SECONDS)

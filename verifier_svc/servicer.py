@@ -1,0 +1,110 @@
+"""The verifier on the network: unpacks messages, posts them to the engine, replies. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import grpc
+
+from slipstream.errors import InvalidRequest
+from slipstream.exchange import ModelInfo, SequenceFailure
+from slipstream.request import SequenceRequest
+from slipstream.text.tokenizer import Tokenizer
+from slipstream.wire import codec
+from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
+from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
+from verifier_svc.streams import OutgoingStream, OutgoingStreams
+
+MAX_CHUNK_BYTES = 256 << 10
+
+
+class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
+    def __init__(
+        self,
+        post: Callable[[Event], None],
+        streams: OutgoingStreams,
+        tokenizer: Tokenizer,
+        info: Callable[[], ModelInfo],
+    ) -> None:
+        self._post = post
+        self._streams = streams
+        self._tokenizer = tokenizer
+        self._info = info
+
+    async def Verify(
+        self,
+        request_iterator: AsyncIterator[verifier_pb2.VerifyRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[verifier_pb2.VerifyResponse]:
+        stream = self._streams.open()
+        reader = asyncio.create_task(self._read(stream, request_iterator))
+        try:
+            async for output in stream.outputs():
+                for response in to_responses(output):
+                    yield response
+        finally:
+            reader.cancel()
+            self._streams.close(stream)
+            self._post((stream.number, StreamEnded()))
+
+    async def GetModel(
+        self, request: exchange_pb2.GetModelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> exchange_pb2.ModelInfo:
+        return codec.model_info_to_wire(self._info())
+
+    async def GetTokenizer(
+        self, request: verifier_pb2.GetTokenizerRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[verifier_pb2.TokenizerChunk]:
+        if request.known_hash != self._tokenizer.content_hash:
+            for chunk in to_chunks(self._tokenizer):
+                yield chunk
+
+    async def _read(self, stream: OutgoingStream, requests: AsyncIterator[verifier_pb2.VerifyRequest]) -> None:
+        try:
+            async for request in requests:
+                message = to_message(request)
+                if isinstance(message, SequenceRequest):
+                    stream.note_open(message.sequence_id)
+                elif isinstance(message, Close):
+                    stream.note_close(message.sequence_id)
+                if message is not None:
+                    self._post((stream.number, message))
+        finally:
+            stream.end_requests()
+
+
+def to_message(request: verifier_pb2.VerifyRequest) -> Message | None:
+    """What a request says; None for a kind that this version does not know."""
+    match request.WhichOneof("message"):
+        case "open":
+            try:
+                return codec.open_from_wire(request.open)
+            except InvalidRequest as error:
+                return Refuse(SequenceFailure(request.open.sequence_id, error))
+        case "update":
+            return codec.update_from_wire(request.update)
+        case "close":
+            return Close(codec.close_from_wire(request.close))
+        case "drafts":
+            return codec.draft_batch_from_wire(request.drafts)
+    return None
+
+
+def to_responses(output: StreamOutput) -> Iterator[verifier_pb2.VerifyResponse]:
+    """One message for all commits of the step, one for each sequence that failed."""
+    if output.commits.commits:
+        yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(output.commits))
+    for failure in output.failures:
+        yield verifier_pb2.VerifyResponse(error=codec.failure_to_wire(failure))
+
+
+def to_chunks(tokenizer: Tokenizer) -> Iterator[verifier_pb2.TokenizerChunk]:
+    for name, content in tokenizer.files.items():
+        for start in range(0, max(1, len(content)), MAX_CHUNK_BYTES):
+            yield verifier_pb2.TokenizerChunk(
+                content_hash=tokenizer.content_hash,
+                file_name=name,
+                data=content[start : start + MAX_CHUNK_BYTES],
+            )
