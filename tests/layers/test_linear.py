@@ -1,0 +1,35 @@
+import pytest
+import torch
+from torch.nn import functional
+
+from slipstream.layers.linear import Linear, can_pack
+
+
+def make_linear(bias: bool, dtype: torch.dtype) -> Linear:
+    linear = Linear(24, 40, bias, dtype)
+    for parameter in linear.parameters():
+        torch.nn.init.normal_(parameter)
+    return linear
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("num_tokens", [1, 4, 33])
+def test_packed_and_plain_weights_give_the_same(bias: bool, num_tokens: int) -> None:
+    linear, x = make_linear(bias, torch.float32), torch.randn(num_tokens, 24)
+    with torch.inference_mode():
+        plain = linear(x)
+        torch.testing.assert_close(plain, functional.linear(x, linear.weight, linear.bias))
+        linear.pack()
+        torch.testing.assert_close(linear(x), plain, atol=1e-5, rtol=1e-5)
+
+
+def test_packing_gives_up_the_plain_weight() -> None:
+    linear = make_linear(False, torch.float32)
+    linear.pack()
+    assert linear.weight.numel() == 0
+
+
+def test_only_cpu_weights_of_a_fitting_kind_are_packed() -> None:
+    assert can_pack(torch.device("cpu"), torch.float32)
+    assert not can_pack(torch.device("cpu"), torch.float16)
+    assert not can_pack(torch.device("meta"), torch.float32)
