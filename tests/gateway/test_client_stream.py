@@ -1,0 +1,64 @@
+"""The queue between a session and its client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.client_stream import ClientStream
+from gateway.completion import Delta, Usage
+from slipstream.errors import Exhausted, Unavailable
+from slipstream.request import FinishReason
+
+
+def delta(*token_ids: int, last: bool = False) -> Delta:
+    reason = FinishReason.STOP if last else FinishReason.NONE
+    return Delta(
+        text="".join(map(chr, token_ids)),
+        token_ids=list(token_ids),
+        drafted=[False] * len(token_ids),
+        finish_reason=reason,
+        usage=Usage() if last else None,
+    )
+
+
+async def collect(stream: ClientStream) -> list[Delta]:
+    return [item async for item in stream]
+
+
+async def test_what_waits_is_told_in_one_delta() -> None:
+    stream = ClientStream(100)
+    for item in (delta(65, 66), delta(67), delta(68, last=True)):
+        stream.put(item)
+    (whole,) = await collect(stream)
+    assert (whole.text, whole.token_ids, whole.finish_reason) == ("ABCD", [65, 66, 67, 68], FinishReason.STOP)
+    assert whole.usage is not None
+
+
+async def test_a_client_that_waits_gets_each_delta_at_once() -> None:
+    stream = ClientStream(100)
+    reader = asyncio.create_task(collect(stream))
+    for item in (delta(65), delta(66, last=True)):
+        stream.put(item)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [item.token_ids for item in await reader] == [[65], [66]]
+
+
+async def test_a_client_that_lags_too_far_behind_is_given_up() -> None:
+    stream = ClientStream(3)
+    stream.put(delta(1, 2, 3, 4))  # one delta is always taken, however long
+    with pytest.raises(Exhausted, match=r"4 tokens wait to be read \(limit 3\)"):
+        stream.put(delta(5))
+
+
+async def test_an_error_comes_after_what_was_committed_before_it() -> None:
+    stream = ClientStream(100)
+    stream.put(delta(65))
+    stream.fail(Unavailable("gone"))
+    stream.fail(Unavailable("told already"))
+    reader = stream.__aiter__()
+    assert (await anext(reader)).token_ids == [65]
+    with pytest.raises(Unavailable, match="gone"):
+        await anext(reader)

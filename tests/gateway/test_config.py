@@ -1,0 +1,26 @@
+"""The gateway's configuration refuses what cannot work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.config import GatewayConfig
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"verifiers": ()}, "verifiers is empty"),
+        ({"verifiers": ("host",)}, "verifiers holds 'host'"),
+        ({"verifiers": ("host:0",)}, "verifiers holds 'host:0'"),
+        ({"verifiers": (":1",)}, "verifiers holds ':1'"),
+        ({"drafters": ("host:70000",)}, "drafters holds 'host:70000'"),
+        ({"recovery_seconds": -1}, "recovery_seconds is -1"),
+        ({"max_unsent_tokens": 0}, "max_unsent_tokens is 0"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GatewayConfig(**({"verifiers": ("127.0.0.1:1",)} | fields))

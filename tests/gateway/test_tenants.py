@@ -1,0 +1,109 @@
+"""tenants.yaml, keys, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from gateway.tenants import Tenant, Tenants, default_tenants, load_tenants
+from slipstream.errors import Unauthenticated
+from slipstream.request import VerificationMode
+
+EXAMPLE = Path(__file__).parents[2] / "gateway" / "tenants.example.yaml"
+HASH = hashlib.sha256(b"secret").hexdigest()
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "tenants.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_example_loads_and_its_key_works() -> None:
+    tenants = load_tenants(EXAMPLE)
+    acme = tenants.authenticate("Bearer example-key")
+    assert (acme.name, acme.active_proposers) == ("acme", ("draft_model", "ngram"))
+    assert acme.verification_mode is VerificationMode.RATIO
+    assert tenants.authenticate("").name == "public"
+
+
+@pytest.mark.parametrize("authorization", ["Bearer secret", "bearer secret", "Bearer  secret "])
+def test_a_key_finds_its_tenant(authorization: str) -> None:
+    tenants = Tenants([Tenant(name="other", key_sha256=("0" * 64,)), Tenant(name="mine", key_sha256=(HASH,))])
+    assert tenants.authenticate(authorization).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "message"),
+    [
+        ("", "an API key is needed"),
+        ("Bearer wrong", "belongs to no tenant"),
+        ("Basic secret", "must be `Bearer <key>`"),
+        ("Bearer", "must be `Bearer <key>`"),
+    ],
+)
+def test_whoever_has_no_valid_key_is_refused_without_showing_it(authorization: str, message: str) -> None:
+    with pytest.raises(Unauthenticated, match=message) as raised:
+        Tenants([Tenant(name="mine", key_sha256=(HASH,))]).authenticate(authorization)
+    assert "wrong" not in str(raised.value)
+
+
+def test_an_unknown_key_is_not_served_as_anonymous() -> None:
+    with pytest.raises(Unauthenticated):
+        default_tenants(remote=False).authenticate("Bearer unknown")
+
+
+def test_drafting_is_off_without_proposers_or_draft_tokens() -> None:
+    assert Tenant(name="a", anonymous=True, proposers=("none",)).active_proposers == ()
+    assert Tenant(name="a", anonymous=True, num_draft_tokens=0).active_proposers == ()
+
+
+def test_without_a_file_a_drafter_is_used_if_there_is_one() -> None:
+    assert default_tenants(remote=True).authenticate("").proposers == ("draft_model", "ngram")
+    assert default_tenants(remote=False).authenticate("").proposers == ("ngram",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("{name: a, anonymous: true, mode: fast}", r"tenants\[0\] \(a\): mode is 'fast'; it must be one of ratio"),
+        ("{name: a, anonymous: true, num_draft_tokens: 65}", "num_draft_tokens is 65; .* 0..64"),
+        ("{name: a, anonymous: true, num_draft_tokens: true}", "num_draft_tokens is True"),
+        ("{name: a, anonymous: true, max_wait_ms: -1}", "max_wait_ms is -1"),
+        ("{name: a, anonymous: true, max_concurrent: 0}", "max_concurrent is 0"),
+        ("{name: a, anonymous: true, proposers: ngram}", "proposers is 'ngram'; it must be a list"),
+        ("{name: a, anonymous: true, proposers: [magic]}", "proposers is 'magic'; .*draft_model"),
+        ("{name: a, anonymous: true, proposers: []}", r"proposers is \[\]"),
+        ("{name: a, anonymous: true, proposers: [none, ngram]}", "`none` only by itself"),
+        ("{name: a, anonymous: true, proposers: [ngram, ngram]}", "without repetition"),
+        ("{name: a, key_sha256: [secret]}", "key_sha256 is 'secret'; it must be 64 hex digits"),
+        ("{name: a}", "anonymous is False with 0 entries in key_sha256; give keys"),
+        ("{name: a, anonymous: true, key_sha256: [" + HASH + "]}", "anonymous is True with 1 entries"),
+        ("{name: a, anonymous: 1}", "anonymous is 1; it must be true or false"),
+        ("{name: '', anonymous: true}", "name is ''"),
+        ("{name: a, anonymous: true, speed: 9}", "unknown field 'speed'; known are name, key_sha256"),
+        ("{anonymous: true}", "`name` among them"),
+        ("{name: a, anonymous: true}, {name: a, key_sha256: [" + HASH + "]}", "name 'a' is given to two tenants"),
+        ("{name: a, anonymous: true}, {name: b, anonymous: true}", "anonymous 'true' is given to two"),
+        ("{name: a, key_sha256: [" + HASH + "]}, {name: b, key_sha256: [" + HASH + "]}", "key_sha256 .* two tenants"),
+    ],
+)  # fmt: skip
+def test_a_wrong_entry_is_named_with_file_field_and_value(tmp_path: Path, entry: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"tenants\.yaml: .*{message}"):
+        load_tenants(write(tmp_path, f"tenants: [{entry}]"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "must hold `tenants:`"), ("tenants: []", "at least one"), ("[a", "is not YAML"), ("- a", "must hold")],
+)
+def test_a_file_that_holds_no_tenants_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_tenants(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"absent\.yaml: cannot be read"):
+        load_tenants(tmp_path / "absent.yaml")
