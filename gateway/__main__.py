@@ -35,10 +35,11 @@ def main(
     try:
         _configure_log(log_level)
         config = GatewayConfig(listen=listen, verifiers=tuple(verifier), drafters=tuple(drafter or ()), tenants=tenants)
-        server.run(_serve(config, _tenants(config)))
-    except (ValueError, OSError) as error:
+        callers = _tenants(config)
+    except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2) from error
+    server.run(_serve(config, callers))
 
 
 async def _serve(config: GatewayConfig, tenants: Tenants) -> None:

@@ -54,7 +54,7 @@ class Gateway:
             complaints=Complaints(),
             recovery_seconds=config.recovery_seconds,
         )
-        self._catalog = Catalog(self._peers.verifiers, tokenizers)
+        self.catalog = Catalog(self._peers.verifiers, tokenizers)
         self._sequence_ids = itertools.count(1)
         self._running: Counter[str] = Counter()  # requests by tenant
 
@@ -92,16 +92,16 @@ class Gateway:
 
     async def tokenize(self, model: str, prompt: Prompt) -> tuple[tuple[int, ...], list[str]]:
         """Token ids and the vocabulary's entries for them."""
-        text = self._catalog.find(model).text
+        text = self.catalog.find(model).text
         token_ids = await _encode(text, prompt)
         return token_ids, [text.tokenizer.token(token_id) for token_id in token_ids]
 
     async def models(self) -> list[ModelInfo]:
-        return await self._catalog.list()
+        return await self.catalog.list()
 
     async def _admit(self, tenant: Tenant, completion: Completion) -> tuple[SequenceRequest, ServedModel]:
         check_request_id(completion.request_id)
-        model = self._catalog.find(completion.model)
+        model = self.catalog.find(completion.model)
         prompt_ids = await _encode(model.text, completion.prompt)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
         if self._running[tenant.name] >= tenant.max_concurrent:

@@ -1,0 +1,80 @@
+"""The gateway as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.gateway.fakes import FakeVerifier
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def health_of(port: int) -> int:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        request = health_pb2.HealthCheckRequest(service="slipstream.v1.Generation")
+        reply = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=15, wait_for_ready=True)
+        return int(reply.status)
+
+
+async def test_it_serves_as_long_as_there_is_a_verifier_and_stops_cleanly() -> None:
+    verifier, port = FakeVerifier([]), free_port()
+    verifier.port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "--listen", f"127.0.0.1:{port}", "--verifier", verifier.address),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert await health_of(port) == NOT_SERVING
+        await verifier.start()
+        assert process.stdout is not None
+        ready = await asyncio.wait_for(process.stdout.readline(), 15)
+        assert ready.decode().strip() == f"READY gateway 127.0.0.1:{port}"
+        assert await health_of(port) == SERVING
+        await verifier.die()
+        async with asyncio.timeout(5):
+            while await health_of(port) != NOT_SERVING:
+                await asyncio.sleep(0.05)
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 15) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--verifier", "nowhere"], "error: verifiers holds 'nowhere'; each must be host:port"),
+        (["--verifier", "h:1", "--listen", "here"], "error: listen is 'here'; it must be host:port"),
+        (["--verifier", "h:1", "--tenants", "absent.yaml"], "error: absent.yaml: cannot be read"),
+        (["--verifier", "h:1", "--log-level", "loud"], "error: log-level is 'loud'; it must be one of debug"),
+    ],
+)
+def test_an_error_is_one_clear_line(options: list[str], line: str) -> None:
+    result = subprocess.run([sys.executable, "-m", "gateway", *options], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 2
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+
+
+def test_it_runs_without_torch() -> None:
+    program = "import sys, gateway.__main__; assert not {'torch', 'triton', 'transformers'} & set(sys.modules)"
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30, cwd=root)
