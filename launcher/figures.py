@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from slipstream.wire.v1 import generation_pb2 as pb
@@ -76,10 +77,11 @@ class Figures:
 
 def comparison(rows: Iterable[tuple[str, Figures, Figures]]) -> Table:
     """A table of (what was asked, with drafting, without)."""
-    table = Table(title="With drafting, beside the same prompts without", title_justify="left")
+    table = Table(title="With drafting, beside the same prompts without", box=SIMPLE_HEAD)
     table.add_column("prompts")
-    for name in ("tok/s", "plain", "speed-up", "accept. length", "tok/pass", "accepted at 1, 2, 3..."):
-        table.add_column(name, justify="right")
+    for name in ("tok/s", "plain", "gain", "accept. len", "tok/pass"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("accepted at 1, 2, 3...", no_wrap=True)
     for name, drafted, plain in rows:
         table.add_row(
             name,
@@ -95,7 +97,9 @@ def comparison(rows: Iterable[tuple[str, Figures, Figures]]) -> Table:
 
 def time_spent(rows: Iterable[tuple[str, Figures]]) -> Table:
     """Where the time of one output token went, milliseconds. Draft and wire overlap verify: they are no sum."""
-    table = Table(title="Milliseconds per output token (draft and wire run beside verify)", title_justify="left")
+    table = Table(
+        title="Milliseconds per output token; draft and wire run beside verify", box=SIMPLE_HEAD, min_width=64
+    )
     table.add_column("policy")
     for name in ("draft", "wire", "verify", "wait"):
         table.add_column(name, justify="right")

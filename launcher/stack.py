@@ -78,7 +78,8 @@ def verifier_command(config: StackConfig) -> list[str]:
 
 def drafter_command(config: StackConfig, draft_model: Path) -> list[str]:
     command = _module("drafter_svc", config.drafter_listen)
-    return [*command, "--model", str(draft_model), "--dtype", config.dtype, "--num-threads", "1"]
+    command += ["--model", str(draft_model), "--target-model", str(config.model)]
+    return [*command, "--dtype", config.dtype, "--num-threads", "1"]
 
 
 def gateway_command(config: StackConfig, verifier: str, drafter: str) -> list[str]:

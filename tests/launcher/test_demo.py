@@ -1,12 +1,18 @@
-"""The demo's own parts: prompts, tenants, verdict. The whole of it runs in tests/e2e."""
+"""The demo: its prompts, tenants and verdict, and the whole of it on the real model."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from gateway.tenants import load_tenants
 from launcher.demo import PROMPTS, find_draft_model, load_prompts, make_policies, verdict, write_tenants
 from launcher.figures import Figures
+from tests.launcher.process_table import children, gone
 
 
 def make_figures(tokens_per_second: float) -> Figures:
@@ -45,3 +51,31 @@ def test_the_verdict_tells_what_paid_and_what_cost() -> None:
 
 def test_a_verdict_without_gain_claims_none() -> None:
     assert verdict([("chat", make_figures(10), make_figures(20))]) == "Drafting cost time on chat."
+
+
+def start_demo(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "launcher", "demo", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.model
+def test_the_demo_answers_every_prompt_both_ways_and_says_what_paid() -> None:
+    process = start_demo("--max-tokens", "8")
+    out, errors = process.communicate(timeout=110)
+    assert (process.returncode, errors) == (0, "")
+    assert out.count("without drafts") == len(load_prompts(PROMPTS))
+    assert "tok/pass" in out
+    assert out.splitlines()[-1].startswith("Drafting ")
+
+
+@pytest.mark.model
+def test_stopping_the_demo_leaves_no_process() -> None:
+    process = start_demo()
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Drafted by")
+    services = children(process.pid)
+    assert len(services) >= 2
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert all(gone(pid) for pid in services)

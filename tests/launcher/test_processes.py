@@ -13,6 +13,7 @@ import pytest
 
 from launcher.processes import ProcessConfig, Processes, ServiceFailed
 from slipstream.config import service_environment
+from tests.launcher.process_table import gone
 
 ECHO = Path(__file__).parents[1] / "wire" / "echo_service.py"
 ENVIRONMENT = service_environment(1)
@@ -25,19 +26,6 @@ def script(text: str) -> list[str]:
 
 def echo(listen: str = "127.0.0.1:0") -> list[str]:
     return [sys.executable, str(ECHO), listen]
-
-
-def gone(pid: int, seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        state = Path(f"/proc/{pid}/stat")
-        try:
-            if state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return True  # dead; nobody has asked for its exit code yet
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_a_service_is_ready_healthy_and_gone_afterwards() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -16,6 +13,7 @@ from slipstream.wire import status
 from slipstream.wire.channel import open_channel
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
+from tests.wire.echo_service import EchoServicer
 
 OURS = [
     value
@@ -24,22 +22,13 @@ OURS = [
 ]
 
 
-def load_echo_servicer() -> Any:
-    spec = importlib.util.spec_from_file_location("echo_service", Path(__file__).with_name("echo_service.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.EchoServicer()
+@pytest.fixture
+def servicer() -> EchoServicer:
+    return EchoServicer()
 
 
 @pytest.fixture
-def servicer() -> Any:
-    return load_echo_servicer()
-
-
-@pytest.fixture
-async def stub(servicer: Any) -> AsyncIterator[rpc.GenerationAsyncStub]:
+async def stub(servicer: EchoServicer) -> AsyncIterator[rpc.GenerationAsyncStub]:
     server = grpc.aio.server(interceptors=(status.StatusInterceptor(),))
     rpc.add_GenerationServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -87,7 +76,9 @@ async def test_a_stream_that_raises_gives_what_it_had_and_then_the_status(stub: 
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_the_generator_of_a_cancelled_call_is_closed(stub: rpc.GenerationAsyncStub, servicer: Any) -> None:
+async def test_the_generator_of_a_cancelled_call_is_closed(
+    stub: rpc.GenerationAsyncStub, servicer: EchoServicer
+) -> None:
     call = stub.Generate(pb.GenerateRequest(), timeout=5)
     await call.read()
     assert servicer.num_streams == 1
