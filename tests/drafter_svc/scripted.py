@@ -41,15 +41,15 @@ class ScriptedRunner:
     def __init__(self, limits: Limits, logits: Callable[[Sequence[int]], npt.NDArray[np.float32]] = context_logits):
         self.slots = np.full((limits.num_blocks, limits.block_size), -1)
         self.forwards: list[list[Chunk]] = []
-        self._logits = logits
+        self.logits = logits
 
     def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
         self.forwards.append(list(chunks))
         for chunk in chunks:
             positions = np.arange(chunk.start, chunk.end)
             self._slots_of(chunk)[positions] = chunk.token_ids
-        rows = [self._logits(self._context(chunk)) for chunk in chunks if chunk.num_logits]
-        return torch.tensor(np.array(rows, dtype=np.float32).reshape(len(rows), VOCAB))
+        rows = [self.logits(self._context(chunk)) for chunk in chunks if chunk.num_logits]
+        return torch.tensor(np.array(rows, dtype=np.float32).reshape(len(rows), -1 if rows else VOCAB))
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         for source, target in pairs:

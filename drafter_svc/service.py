@@ -1,0 +1,58 @@
+"""Puts a drafter together and serves it: model, thread, event loop, port. Knows no command line."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+
+from drafter_svc.config import DrafterConfig
+from drafter_svc.drafter import Drafter, Event, Output
+from drafter_svc.proposers import make_proposer
+from drafter_svc.servicer import DrafterServicer
+from slipstream.engine.engine_thread import EngineThread
+from slipstream.exchange import ModelInfo
+from slipstream.models.draft_checkpoint import tokenizer_folder
+from slipstream.text.tokenizer import Tokenizer
+from slipstream.wire import server
+from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
+
+
+def make_drafter(config: DrafterConfig) -> Drafter:
+    """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
+    tokenizer = Tokenizer.from_folder(tokenizer_folder(config.engine.model, config.engine.target_model))
+    proposer = make_proposer(config, tokenizer.vocab_size)
+    model = ModelInfo(
+        name=config.engine.model.name,
+        vocabulary_hash=tokenizer.vocabulary_hash,
+        vocab_size=proposer.limits.vocab_size,
+        max_model_len=proposer.limits.max_model_len,
+        dtype=config.engine.dtype,
+        device=config.engine.device,
+        version=version("slipstream"),
+        proposers=(config.proposer,),
+    )
+    return Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs)
+
+
+async def serve_drafter(config: DrafterConfig) -> None:
+    """Serves until told to stop; an engine that dies ends it with RuntimeError."""
+    drafter = make_drafter(config)
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info)
+    engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.set_exception, name="drafter")
+    engine.start()
+    try:
+        await server.serve(
+            service="drafter",
+            listen=config.listen,
+            register=lambda s: drafter_pb2_grpc.add_DrafterServicer_to_server(servicer, s),
+            service_names=(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,),
+            drain=_no_drain,
+            failure=failure,
+        )
+    finally:
+        await engine.stop()
+
+
+async def _no_drain() -> None:
+    """Drafts are worth nothing to who is told to go elsewhere: streams end at once."""

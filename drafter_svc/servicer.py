@@ -1,0 +1,94 @@
+"""The Drafter service: unpack, one call, reply. Knows messages and streams; the drafter does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from typing import Any
+
+import grpc
+
+from drafter_svc.drafter import Closed, Committed, Event, Opened, Output, StreamEnded, StreamId, Updated
+from drafter_svc.outbox import Outbox
+from slipstream.errors import InvalidRequest
+from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
+from slipstream.wire import codec
+from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2
+
+_LOG = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
+    """`post` hands an event to the drafter's thread; `deliver` is to be given what comes back, on the event loop."""
+
+    def __init__(self, post: Callable[[Event], None], info: Callable[[], ModelInfo]) -> None:
+        self._post = post
+        self._info = info
+        self._outboxes: dict[StreamId, Outbox] = {}
+        self._stream_ids = count(1)
+
+    def deliver(self, output: Output) -> None:
+        for stream, message in output:
+            if outbox := self._outboxes.get(stream):
+                outbox.put(message)
+
+    async def Draft(  # type: ignore[override]
+        self, requests: AsyncIterator[drafter_pb2.DraftRequest], context: Context
+    ) -> None:
+        # Writes through the context: when the call is cancelled an async generator would be left open, not closed.
+        stream, outbox = next(self._stream_ids), Outbox()
+        self._outboxes[stream] = outbox
+        reader = asyncio.create_task(self._read(stream, requests, outbox))
+        try:
+            while (message := await outbox.get()) is not None:
+                await context.write(_to_wire(message))
+            await reader  # it is done; what went wrong in it is this call's failure
+        finally:
+            reader.cancel()
+            del self._outboxes[stream]
+            self._post(StreamEnded(stream))
+
+    async def GetModel(self, request: exchange_pb2.GetModelRequest, context: Context) -> exchange_pb2.ModelInfo:
+        return codec.model_info_to_wire(self._info())
+
+    async def _read(self, stream: StreamId, requests: AsyncIterator[drafter_pb2.DraftRequest], outbox: Outbox) -> None:
+        try:
+            async for request in requests:
+                try:
+                    self._post(_to_event(stream, request))
+                except InvalidRequest as error:
+                    _refuse(request, error, outbox)
+        finally:
+            outbox.close()
+
+
+def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
+    match request.WhichOneof("message"):
+        case "open":
+            return Opened(stream, codec.open_from_wire(request.open))
+        case "update":
+            return Updated(stream, codec.update_from_wire(request.update))
+        case "close":
+            return Closed(stream, codec.close_from_wire(request.close))
+        case "commits":
+            return Committed(stream, codec.commit_batch_from_wire(request.commits))
+        case _:
+            raise InvalidRequest("the message is empty or of an unknown kind; send open, update, close or commits")
+
+
+def _refuse(request: drafter_pb2.DraftRequest, error: InvalidRequest, outbox: Outbox) -> None:
+    """A bad open fails its sequence; anything else unreadable is left out, which costs drafts and no stream."""
+    if request.WhichOneof("message") == "open":
+        outbox.put(SequenceFailure(request.open.sequence_id, error))
+    else:
+        _LOG.warning("left out a message: %s", error)
+
+
+def _to_wire(message: DraftBatch | SequenceFailure) -> drafter_pb2.DraftResponse:
+    if isinstance(message, SequenceFailure):
+        return drafter_pb2.DraftResponse(error=codec.failure_to_wire(message))
+    return drafter_pb2.DraftResponse(drafts=codec.draft_batch_to_wire(message))

@@ -1,0 +1,175 @@
+"""Drafting with a real, tiny model: rows in a batch, laws, ids of reduced and padded vocabularies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from drafter_svc.proposers.draft_model import DraftModel, load_draft_model, read_target_ids
+from drafter_svc.proposers.proposer import Drawing, Limits, Proposal, Row
+from slipstream.config import EngineConfig
+from slipstream.errors import CheckpointError
+from slipstream.exchange import LAW_TOTAL, LawKind
+from slipstream.request import SamplingParams, VerificationMode
+from tests.drafter_svc.scripted import VOCAB, ScriptedRunner
+from tests.tiny_models import make_checkpoint
+
+RATIO, COUPLED = VerificationMode.RATIO, VerificationMode.COUPLED
+BLOCK_SIZE = 16
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("draft") / "tiny", vocab_size=320)
+
+
+def engine(checkpoint: Path) -> EngineConfig:
+    return EngineConfig(model=checkpoint, dtype="float32", num_kv_blocks=16)
+
+
+def row(
+    prompt: list[int],
+    block: int,
+    *,
+    temperature: float = 1.0,
+    mode: VerificationMode = RATIO,
+    seed: int = 1,
+    draw: int = 0,
+    num_wanted: int = 1,
+    top_k: int = 0,
+) -> Row:
+    return Row(
+        token_ids=prompt,
+        start=0,
+        block_ids=[block],
+        drawing=Drawing(
+            sampling=SamplingParams(temperature=temperature, top_k=top_k),
+            mode=mode,
+            seed=seed,
+            draft_key=99,
+            sample_index=0,
+        ),
+        draw=draw,
+        num_wanted=num_wanted,
+        num_outcomes=4,
+    )
+
+
+def as_values(proposals: tuple[Proposal, ...]) -> list[object]:
+    return [
+        (
+            proposal.token.token_id,
+            proposal.token.kind,
+            proposal.outcomes,
+            proposal.token.law and proposal.token.law.token_ids.tolist(),
+        )
+        for proposal in proposals
+    ]
+
+
+def test_a_batch_of_rows_draws_what_each_row_draws_alone(checkpoint: Path) -> None:
+    model = load_draft_model(engine(checkpoint), num_target_ids=320, num_kept=32)
+    rows = [
+        row([1, 2, 3], 0),
+        row([5] * 9, 1, temperature=0.0),
+        row([7, 8], 2, mode=COUPLED),
+        row([9], 3, num_wanted=0),
+        row([4, 4, 4], 4, temperature=0.5, draw=8),
+    ]
+    together = [as_values(proposals) for proposals in model.propose(rows)]
+    alone = [as_values(model.propose([one])[0]) for one in rows]
+    assert together == alone
+    assert together[3] == []
+
+
+def test_rows_that_only_fill_the_cache_need_no_draw(checkpoint: Path) -> None:
+    model = load_draft_model(engine(checkpoint), num_target_ids=320, num_kept=32)
+    assert model.propose([row([1, 2], 0, num_wanted=0)]) == [()]
+
+
+def test_what_is_drawn_follows_its_law() -> None:
+    model = scripted()
+    proposals = [proposal for (proposal,) in model.propose([row([1, 2, 3], 0, draw=draw) for draw in range(2000)])]
+    law = proposals[0].token.law
+    assert law is not None
+    assert law.counts.sum(dtype=np.int64) == LAW_TOTAL
+    drawn = np.bincount([proposal.token.token_id for proposal in proposals], minlength=VOCAB) / len(proposals)
+    expected = np.zeros(VOCAB)
+    expected[law.token_ids] = law.counts / LAW_TOTAL
+    assert np.abs(drawn - expected).max() < 0.04
+    assert np.abs(drawn[::-1] - expected).max() > 0.04  # the check can fail
+
+
+def scripted(num_target_ids: int = VOCAB, target_ids: torch.Tensor | None = None, vocab: int = VOCAB) -> DraftModel:
+    limits = Limits(num_blocks=4, block_size=BLOCK_SIZE, max_model_len=64, vocab_size=VOCAB)
+
+    def logits(context: object) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        return np.arange(vocab, dtype=np.float32) / 3
+
+    runner = ScriptedRunner(limits, logits)
+    return DraftModel(runner, limits, num_target_ids=num_target_ids, num_kept=8, target_ids=target_ids)
+
+
+@pytest.mark.parametrize("temperature, mode", [(0.0, RATIO), (1.0, RATIO), (1.0, COUPLED)])
+def test_padding_ids_are_never_drafted_nor_guessed(temperature: float, mode: VerificationMode) -> None:
+    model = scripted(num_target_ids=5)  # the seven likeliest ids are padding
+    for draw in range(50):
+        ((proposal,),) = model.propose([row([1], 0, temperature=temperature, mode=mode, draw=draw, seed=draw)])
+        assert proposal.token.token_id < 5
+        assert max(proposal.outcomes) < 5
+
+
+@pytest.mark.parametrize("temperature, mode", [(0.0, RATIO), (1.0, RATIO), (1.0, COUPLED)])
+def test_a_reduced_vocabulary_speaks_in_the_targets_ids(temperature: float, mode: VerificationMode) -> None:
+    reduced = [1, 4, 9]
+    model = scripted(target_ids=torch.tensor(reduced))
+    runner = model._runner
+    assert isinstance(runner, ScriptedRunner)
+    runner.logits = lambda context: np.array([0.0, 1.0, 2.0], dtype=np.float32)
+    seen = set()
+    for draw in range(50):
+        ((proposal,),) = model.propose([row([1], 0, temperature=temperature, mode=mode, draw=draw, seed=draw)])
+        seen |= {proposal.token.token_id, *proposal.outcomes}
+        if proposal.token.law is not None:
+            assert sorted(proposal.token.law.token_ids.tolist()) == reduced
+    assert seen == set(reduced)
+
+
+def test_draft_tokens_are_one_hot_where_they_are_checked_by_match() -> None:
+    model = scripted()
+    kinds = [
+        model.propose([row([1], 0, temperature=temperature, mode=mode)])[0][0].token.kind
+        for temperature, mode in [(0.0, RATIO), (1.0, COUPLED), (1.0, RATIO)]
+    ]
+    assert kinds == [LawKind.ONE_HOT, LawKind.ONE_HOT, LawKind.SPARSE]
+
+
+def test_the_requests_shaping_is_applied_to_the_draft() -> None:
+    ((proposal,),) = scripted().propose([row([1], 0, top_k=2)])
+    assert proposal.token.law is not None
+    assert set(proposal.token.law.token_ids.tolist()) == {VOCAB - 1, VOCAB - 2}
+
+
+def test_a_reduced_vocabulary_is_read_as_offsets_from_a_file_beside_the_weights(tmp_path: Path) -> None:
+    assert read_target_ids(tmp_path, 10) is None
+    save_file({"d2t": torch.tensor([1, 3, 7])}, tmp_path / "d2t.safetensors")
+    target_ids = read_target_ids(tmp_path, 10)
+    assert target_ids is not None
+    assert target_ids.tolist() == [1, 4, 9]
+
+
+@pytest.mark.parametrize("offsets", [[0, -1], [20], [-1]])
+def test_a_reduced_vocabulary_that_names_ids_twice_or_outside_is_refused(tmp_path: Path, offsets: list[int]) -> None:
+    save_file({"d2t": torch.tensor(offsets)}, tmp_path / "d2t.safetensors")
+    with pytest.raises(CheckpointError, match=r"d2t\.safetensors.*0\.\.9"):
+        read_target_ids(tmp_path, 10)
+
+
+def test_a_corrupt_vocabulary_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "d2t.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(CheckpointError, match=r"d2t\.safetensors"):
+        read_target_ids(tmp_path, 10)

@@ -1,0 +1,28 @@
+"""A drafter's configuration: bad values are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drafter_svc.config import DrafterConfig, default_max_rows
+from slipstream.config import EngineConfig
+
+ENGINE = EngineConfig(model=Path("model"), max_num_batched_tokens=32)
+
+
+@pytest.mark.parametrize(
+    "field, value", [("max_rows", 0), ("max_rows", 33), ("max_prefill_tokens", 0), ("num_kept", 0), ("num_kept", 5000)]
+)
+def test_a_value_out_of_range_is_named(field: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{field}.*{value}"):
+        DrafterConfig(engine=ENGINE, **{field: value})  # type: ignore[arg-type]
+
+
+def test_the_token_budget_of_a_step_is_the_engines() -> None:
+    assert DrafterConfig(engine=ENGINE, max_rows=32).row_limits.max_tokens == 32
+
+
+def test_a_gpu_drafts_more_rows_than_a_cpu() -> None:
+    assert default_max_rows("cuda:0") > default_max_rows("cpu")

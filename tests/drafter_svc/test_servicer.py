@@ -1,0 +1,129 @@
+"""The servicer alone: streams by number, messages to events, output to the right stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from drafter_svc.drafter import Closed, Committed, Event, Opened, StreamEnded, Updated
+from drafter_svc.servicer import Context, DrafterServicer
+from slipstream.errors import VocabularyMismatch
+from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, DraftToken, LawKind, ModelInfo, SequenceFailure
+from slipstream.exchange import Update as UpdateMessage
+from slipstream.wire import codec
+from slipstream.wire.v1 import drafter_pb2 as pb
+from slipstream.wire.v1 import exchange_pb2
+from tests.drafter_svc.scripted import request
+
+INFO = ModelInfo(name="tiny", vocabulary_hash="a", vocab_size=3, max_model_len=9, proposers=("draft_model",))
+BATCH = DraftBatch((Draft(7, 5, "draft_model", 1, (DraftToken(3, LawKind.ONE_HOT),)),), draft_us=3, held_us=4)
+
+
+class Call:
+    """One Draft call without gRPC."""
+
+    def __init__(self, servicer: DrafterServicer) -> None:
+        self.requests: asyncio.Queue[pb.DraftRequest | None] = asyncio.Queue()
+        self.written: list[pb.DraftResponse] = []
+        self.task = asyncio.create_task(servicer.Draft(self._iterate(), cast(Context, self)))
+
+    async def _iterate(self) -> AsyncIterator[pb.DraftRequest]:
+        while (message := await self.requests.get()) is not None:
+            yield message
+
+    async def write(self, message: pb.DraftResponse) -> None:
+        self.written.append(message)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def servicer(events: list[Event]) -> DrafterServicer:
+    return DrafterServicer(events.append, lambda: INFO)
+
+
+async def test_each_message_is_one_event_of_its_stream(servicer: DrafterServicer, events: list[Event]) -> None:
+    call = Call(servicer)
+    update, commits = UpdateMessage(7, 4, 2, 0), CommitBatch((Commit(7, 5, (1, 2)),))
+    for message in (
+        pb.DraftRequest(open=codec.open_to_wire(request())),
+        pb.DraftRequest(update=codec.update_to_wire(update)),
+        pb.DraftRequest(commits=codec.commit_batch_to_wire(commits)),
+        pb.DraftRequest(close=codec.close_to_wire(7)),
+    ):
+        call.requests.put_nowait(message)
+    call.requests.put_nowait(None)
+    await asyncio.wait_for(call.task, 2)
+    opened, updated, committed, closed, ended = events
+    assert isinstance(opened, Opened)
+    assert opened.request == request()
+    assert updated == Updated(1, update)
+    assert isinstance(committed, Committed)
+    assert committed.batch == commits
+    assert (closed, ended) == (Closed(1, 7), StreamEnded(1))
+
+
+async def test_output_goes_to_its_stream_and_to_none_that_is_gone(servicer: DrafterServicer) -> None:
+    calls = [Call(servicer), Call(servicer)]
+    await settle()
+    failure = SequenceFailure(8, VocabularyMismatch("another vocabulary"))
+    servicer.deliver([(2, BATCH), (2, failure), (99, BATCH)])
+    await settle()
+    assert calls[0].written == []
+    error, drafts = calls[1].written
+    assert codec.draft_batch_from_wire(drafts.drafts) == BATCH
+    assert (error.error.sequence_id, error.error.message) == (8, "another vocabulary")
+    for call in calls:
+        call.requests.put_nowait(None)
+        await asyncio.wait_for(call.task, 2)
+
+
+async def test_a_cancelled_call_ends_its_stream(servicer: DrafterServicer, events: list[Event]) -> None:
+    call = Call(servicer)
+    await settle()
+    call.task.cancel()
+    await asyncio.wait([call.task], timeout=2)
+    assert events == [StreamEnded(1)]
+    servicer.deliver([(1, BATCH)])
+    assert call.written == []
+
+
+async def test_what_cannot_be_read_fails_an_open_and_is_left_out_otherwise(
+    servicer: DrafterServicer, events: list[Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    call = Call(servicer)
+    bad_open = codec.open_to_wire(request())
+    bad_open.mode = exchange_pb2.VERIFICATION_MODE_UNSPECIFIED
+    bad_commits = exchange_pb2.CommitBatch(commits=[exchange_pb2.Commit(sequence_id=7, token_ids=b"123")])
+    for message in (pb.DraftRequest(open=bad_open), pb.DraftRequest(commits=bad_commits), pb.DraftRequest()):
+        call.requests.put_nowait(message)
+    await settle()
+    (response,) = call.written
+    assert (response.error.sequence_id, "mode" in response.error.message) == (7, True)
+    assert len(caplog.records) == 2
+    assert events == []
+    call.requests.put_nowait(None)
+    await asyncio.wait_for(call.task, 2)
+
+
+async def test_a_fault_of_our_own_while_reading_fails_the_call(servicer: DrafterServicer) -> None:
+    call = Call(servicer)
+    call.requests.put_nowait(cast(Any, object()))
+    with pytest.raises(AttributeError):
+        await asyncio.wait_for(call.task, 2)
+
+
+async def test_the_model_is_told(servicer: DrafterServicer) -> None:
+    told = await servicer.GetModel(exchange_pb2.GetModelRequest(), cast(Context, None))
+    assert codec.model_info_from_wire(told) == INFO
