@@ -1,4 +1,6 @@
 PYTHON ?= python3
+# On Linux the public index's torch brings gigabytes of CUDA along; give the URL of a CPU-only index to be spared them.
+TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -36,8 +38,10 @@ proto: $(STAMP)
 	rm -rf $(STAGE)
 
 $(STAMP): pyproject.toml constraints-cpu.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python %d.%d is too old; run make PYTHON=... with 3.11 or newer" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -r constraints-cpu.txt
+	@echo "installing into $(VENV): a few minutes"
+	$(BIN)/pip install -q -r constraints-cpu.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(BIN)/pip install -q -e '.[dev]' -c constraints-cpu.txt
 	touch $@
 
