@@ -93,6 +93,11 @@ class LlamaModel(nn.Module):
             return packed_linear(hidden, self._packed_head, None).float()
         return functional.linear(hidden, self.embedding if self.head is None else self.head).float()
 
+    def reduce_head(self, tokens: torch.Tensor) -> None:
+        """From now on logits are those of `tokens` [draft vocab] alone, in that order."""
+        head = self.embedding if self.head is None else self.head
+        self.head = nn.Parameter(head.detach()[tokens], requires_grad=False)
+
     def pack(self) -> None:
         """Trades plain weights for packed ones: twice as fast on a CPU, inference only. See layers/linear.py."""
         self._packed_head = pack_weight(self.embedding if self.head is None else self.head)

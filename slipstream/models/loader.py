@@ -9,18 +9,21 @@ import torch
 from slipstream.errors import CheckpointError
 from slipstream.models.checkpoint import Checkpoint, SafetensorsCheckpoint
 from slipstream.models.config import ModelConfig
+from slipstream.models.draft_checkpoint import DraftCheckpoint, draft_tokens, is_draft_folder, target_folder
 from slipstream.models.llama import LlamaModel
 from slipstream.models.weight_names import IGNORED_SUFFIXES, weight_slots
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """A Hugging Face folder or a .gguf file."""
+def open_checkpoint(path: Path, target: Path | None = None) -> Checkpoint:
+    """A Hugging Face folder, a .gguf file, or a stored draft, whose target is `target` or found by its name."""
     if path.suffix == ".gguf":
         from slipstream.models.gguf_file import GGUFCheckpoint  # the gguf package is an extra
 
         return GGUFCheckpoint(path)
     if not path.is_dir():
         raise CheckpointError(f"{path}: is no model; give a Hugging Face folder or a .gguf file")
+    if is_draft_folder(path):
+        return DraftCheckpoint(path, open_checkpoint(target_folder(path, target)))
     return SafetensorsCheckpoint(path)
 
 
@@ -33,15 +36,30 @@ def load_config(checkpoint: Checkpoint) -> ModelConfig:
         raise CheckpointError(f"{checkpoint.path}: config: {error}") from error
 
 
-def load_model(path: Path, dtype: torch.dtype, device: torch.device, max_model_len: int = 0) -> LlamaModel:
-    """The model with its weights, in `dtype`. `max_model_len` is how far it will be used, 0 = as far as it goes."""
-    checkpoint = open_checkpoint(path)
+def load_model(
+    path: Path, dtype: torch.dtype, device: torch.device, max_model_len: int = 0, *, target: Path | None = None
+) -> LlamaModel:
+    """The model with its weights, in `dtype`. `max_model_len` is how far it will be used, 0 = as far as it goes.
+
+    A draft of a reduced vocabulary gets a head of that many rows (see draft_checkpoint.py; `target` is as there).
+    """
+    checkpoint = open_checkpoint(path, target)
     config = load_config(checkpoint)
     _check_window(checkpoint.path, config, max_model_len or config.max_position_embeddings)
     with torch.device(device):
         model = LlamaModel(config, dtype)
     _fill(model, checkpoint)
+    if (tokens := draft_tokens(path)) is not None:
+        _check_tokens(path, tokens, config)
+        model.reduce_head(tokens.to(device))
     return model.eval()
+
+
+def _check_tokens(path: Path, tokens: torch.Tensor, config: ModelConfig) -> None:
+    if not len(tokens) or int(tokens.min()) < 0 or int(tokens.max()) >= config.vocab_size:
+        raise CheckpointError(
+            f"{path}: d2t names ids outside 0..{config.vocab_size - 1}; entry i must be target id - i"
+        )
 
 
 def _check_window(path: Path, config: ModelConfig, max_model_len: int) -> None:
