@@ -73,6 +73,10 @@ class ActiveSequence:
     def num_cached_prompt_tokens(self) -> int:
         return min(self.engine.num_cached, self.request.num_prompt_tokens)
 
+    @property
+    def wait_ends_at(self) -> float:
+        return self.ready_at + self.max_wait_us * 1e-6
+
     def update(self, update: Update) -> None:
         self.engine.num_draft_tokens = update.num_draft_tokens
         self.max_wait_us = update.max_wait_us
@@ -90,8 +94,8 @@ class ActiveSequence:
 
     def start_pass(self, share: Share, now: float) -> DraftPath:
         """Ends the waiting and chooses what to check after the committed tokens."""
+        self._silent = self._silent or (self.awaits_drafts and now >= self.wait_ends_at)
         self.waited += now - self.ready_at
-        self._silent = self._silent or self.awaits_drafts
         path = self._tree.best_path(share.num_draft_tokens, self.request.proposers)
         return path if path.tokens else self._local_path(share.num_draft_tokens)
 

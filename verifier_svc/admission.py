@@ -45,6 +45,6 @@ def validate(request: SequenceRequest, served: Served) -> None:
 
 
 def _require_in_vocabulary(name: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise InvalidRequest(f"{name} holds {token_id}; it must be in 0..{vocab_size - 1}")
+    for extreme in (min(token_ids, default=0), max(token_ids, default=0)):
+        if not 0 <= extreme < vocab_size:
+            raise InvalidRequest(f"{name} holds {extreme}; it must be in 0..{vocab_size - 1}")

@@ -33,4 +33,4 @@ def next_start(sequences: Collection[ActiveSequence]) -> float:
     if len(sequences) > 1:
         return AT_ONCE
     (lone,) = sequences
-    return lone.ready_at + lone.max_wait_us * 1e-6 if lone.awaits_drafts else AT_ONCE
+    return lone.wait_ends_at if lone.awaits_drafts else AT_ONCE

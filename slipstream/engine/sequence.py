@@ -77,6 +77,8 @@ class EngineSequence:
     def _remember(self) -> None:
         """Offers newly full blocks to the prefix cache: only computed, committed tokens, never drafts."""
         size = self._pool.block_size
+        if self.num_computed - self._num_remembered < size:
+            return
         hashes = self._hashes.of(self.token_ids, self.num_computed)
         for i in range(self._num_remembered // size, len(hashes)):
             self._pool.remember(self.table.block_ids[i], hashes[i])

@@ -34,10 +34,11 @@ class Harness:
         max_num_batched_tokens: int = 32,
         max_waiting: int = 8,
         local_proposers: tuple[str, ...] = (),
+        vocab_size: int = VOCAB,
         **runner: object,
     ) -> None:
         self.now = 100.0
-        self.runner = ScriptedRunner(law, VOCAB, **runner)
+        self.runner = ScriptedRunner(law, vocab_size, **runner)
         scheduler = Scheduler(
             max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, max_waiting=max_waiting
         )

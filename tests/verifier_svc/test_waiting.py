@@ -76,6 +76,14 @@ def test_a_drafter_that_let_a_wait_run_out_is_not_waited_for_until_it_speaks(tok
     assert start(harness) == pytest.approx(harness.now + 0.005)
 
 
+def test_going_on_at_once_in_company_is_not_silence_of_the_drafter(tokenizer):
+    harness = opened(tokenizer)
+    harness.open(PROMPT, 2, sampling={"max_tokens": 1})
+    harness.step(seconds=0)
+    assert len(harness.verifier.sequences) == 1
+    assert start(harness) == pytest.approx(harness.now + 0.005)
+
+
 def test_new_bounds_end_a_wait(tokenizer):
     harness = opened(tokenizer)
     harness.post(Update(1, 4, 0, 0))
