@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from slipstream.engine.batch import ForwardBatch, SequenceGroup
+from slipstream.kernels.dispatch import fused
 
 
 def paged_attention(
@@ -15,6 +16,16 @@ def paged_attention(
     batch: ForwardBatch,
 ) -> torch.Tensor:
     """softmax(query . keys / sqrt(head_dim)) . values over each token's own sequence up to itself, like `query`."""
+    if fused(query):
+        from slipstream.kernels.gpu import attention as gpu
+
+        return gpu.paged_attention(query, key_cache, value_cache, batch)
+    return paged_attention_reference(query, key_cache, value_cache, batch)
+
+
+def paged_attention_reference(
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, batch: ForwardBatch
+) -> torch.Tensor:
     output = torch.empty_like(query)
     for group in batch.groups:
         output.index_copy_(0, group.rows, _attend(query, key_cache, value_cache, group))

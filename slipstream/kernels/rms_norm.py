@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from slipstream.kernels.dispatch import fused
+
 
 def rms_norm(
     x: torch.Tensor,  # [..., size]
@@ -12,6 +14,14 @@ def rms_norm(
     eps: float,
 ) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last axis, computed in fp32."""
+    if fused(x):
+        from slipstream.kernels.gpu import rms_norm as gpu
+
+        return gpu.rms_norm(x, weight, eps)
+    return rms_norm_reference(x, weight, eps)
+
+
+def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return functional.rms_norm(x, weight.shape, weight, eps)
 
 
@@ -22,5 +32,15 @@ def add_rms_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The normalised sum, and the sum itself: the next residual."""
+    if fused(x):
+        from slipstream.kernels.gpu import rms_norm as gpu
+
+        return gpu.add_rms_norm(x, residual, weight, eps)
+    return add_rms_norm_reference(x, residual, weight, eps)
+
+
+def add_rms_norm_reference(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     residual = residual + x
-    return rms_norm(residual, weight, eps), residual
+    return rms_norm_reference(residual, weight, eps), residual

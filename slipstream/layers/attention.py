@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.attention import paged_attention
-from slipstream.kernels.rotary import rotary, write_kv
+from slipstream.kernels.rotary import rotary, rotary_write_kv
 from slipstream.layers.linear import Linear
 from slipstream.layers.norm import RMSNorm
 from slipstream.models.config import ModelConfig
@@ -36,8 +36,8 @@ class Attention(nn.Module):
         value_cache: torch.Tensor,  # the same shape
         batch: ForwardBatch,
     ) -> torch.Tensor:
-        query, key, value = self.project(x, cos_sin)
-        write_kv(key, value, key_cache, value_cache, batch.slot_mapping)
+        query_key, value = self._unrotated(x)
+        query = rotary_write_kv(query_key, value, *cos_sin, key_cache, value_cache, batch.slot_mapping)
         output: torch.Tensor = self.o_proj(paged_attention(query, key_cache, value_cache, batch).flatten(-2))
         return output
 
@@ -56,11 +56,17 @@ class Attention(nn.Module):
 
     def project(self, x: torch.Tensor, cos_sin: CosSin) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rotated queries, rotated keys, values: [..., heads, head_dim]."""
+        query_key, value = self._unrotated(x)
+        heads = (self.num_heads, self.num_kv_heads)
+        query, key = rotary(query_key, *cos_sin).split_with_sizes(heads, dim=-2)
+        return query, key, value
+
+    def _unrotated(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and keys side by side, and values: [..., heads, head_dim]."""
         heads, kv_heads = self.num_heads, self.num_kv_heads
         qkv: torch.Tensor = self.qkv_proj(x).unflatten(-1, (heads + 2 * kv_heads, self.head_dim))
         query_key, value = qkv.split_with_sizes((heads + kv_heads, kv_heads), dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = query_key.split_with_sizes((heads, kv_heads), dim=-2)
             query_key = torch.cat((self.q_norm(query), self.k_norm(key)), dim=-2)
-        query, key = rotary(query_key, *cos_sin).split_with_sizes((heads, kv_heads), dim=-2)
-        return query, key, value
+        return query_key, value

@@ -1,0 +1,54 @@
+"""Everything that needs a GPU in one call: kernel tests, memory checker, benches. `python bench/gpu_check.py [step]`.
+
+Runs under a bare Python with torch and pytest: takes no setting from pyproject.toml. Logs go to the folder in --logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+KERNEL_TESTS = ["tests/kernels/gpu", "tests/kernels/test_noise.py"]
+SANITIZED = "test_rms_norm or test_rotary or (test_attention and splits) or (test_verification and not compiled)"
+SHOWN = 5000  # characters of each log
+PYTEST = [
+    *(sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir=.", "--import-mode=importlib", "-q", "-rf"),
+    *("--tb=short", "-p", "no:cacheprovider", "-W", "ignore"),
+]
+SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
+STEPS = {  # seconds at most, command
+    "tests": (125, [*PYTEST, "-n", "12", "--maxfail=40", *KERNEL_TESTS]),
+    "verify": (70, [sys.executable, "-m", "bench.bench_verify"]),
+    "kernels": (70, [sys.executable, "-m", "bench.bench_kernels"]),
+    "memcheck": (75, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
+}
+
+
+def run(name: str, limit: int, command: list[str], logs: Path) -> str:
+    """Runs one step, shows the end of what it printed, and returns how it ended."""
+    start, path = time.monotonic(), logs / f"{name}.log"
+    with path.open("w") as log:
+        try:
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False).returncode
+            ended = "ok" if code == 0 else f"exit {code}"
+        except subprocess.TimeoutExpired:
+            ended = f"over {limit} s"
+    print(f"== {name}", path.read_text()[-SHOWN:], sep="\n", flush=True)
+    return f"{name}: {ended}, {time.monotonic() - start:.0f} s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"of {', '.join(STEPS)}; all by default")
+    parser.add_argument("--logs", type=Path, default=Path("build/gpu_check"))
+    arguments = parser.parse_args()
+    arguments.logs.mkdir(parents=True, exist_ok=True)
+    ends = [run(name, *STEPS[name], arguments.logs) for name in arguments.steps]
+    print("== " + "; ".join(ends))
+
+
+if __name__ == "__main__":
+    main()

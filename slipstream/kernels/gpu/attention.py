@@ -1,0 +1,246 @@
+"""Attention of new tokens over the paged KV cache on a GPU: verify passes and prompt chunks in one launch.
+
+A tile is BLOCK_M rows, one per (query token, head) of one sequence and KV head, so that heads that share keys read them
+once. Long contexts are cut into splits that run side by side and are merged by a second, small kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from slipstream.engine.batch import ForwardBatch
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+PROGRAMS_WANTED = 264  # two for each of a Hopper's 132 multiprocessors
+SHORTEST_SPLIT = 128  # keys; shorter ones cost more to merge than they save
+LONGEST_SPLIT = 4096  # keys; one program that reads more would finish long after the others
+SCRATCH_BYTES = 64 << 20
+MAX_SPLITS = 64
+
+
+@triton.jit
+def _find_sequence(query_starts_ptr, tile, num_seqs, BLOCK_Q: tl.constexpr, SEQUENCES: tl.constexpr):
+    """Which sequence a tile belongs to, its first token, its number of tokens, the tile's first token within it.
+
+    Sequence i owns tiles query_starts[i] // BLOCK_Q + i and on: always enough of them, sometimes one too many.
+    """
+    index = tl.arange(0, SEQUENCES)
+    starts = tl.load(query_starts_ptr + index, mask=index < num_seqs, other=0).to(tl.int32)
+    owned = (starts // BLOCK_Q + index <= tile) & (index < num_seqs)
+    sequence = tl.sum(owned.to(tl.int32), 0) - 1
+    first = tl.load(query_starts_ptr + sequence).to(tl.int32)
+    query_len = tl.load(query_starts_ptr + sequence + 1).to(tl.int32) - first
+    return sequence, first, query_len, (tile - first // BLOCK_Q - sequence) * BLOCK_Q
+
+
+@triton.jit
+def _paged_attention_kernel(
+    query_ptr: tl.tensor,  # [num_tokens, num_heads, HEAD_DIM]
+    key_ptr: tl.tensor,  # [num_blocks, BLOCK_SIZE, num_kv_heads, HEAD_DIM]
+    value_ptr: tl.tensor,  # the same shape
+    tables_ptr: tl.tensor,  # [num_seqs, max_blocks]
+    query_starts_ptr: tl.tensor,  # [num_seqs + 1]
+    context_lens_ptr: tl.tensor,  # [num_seqs]
+    output_ptr: tl.tensor,  # like query; with splits [num_tokens, num_heads, num_splits, HEAD_DIM] fp32
+    weights_ptr: tl.tensor,  # with splits: [num_tokens, num_heads, num_splits] fp32, log2 of each split's total weight
+    num_seqs: int,
+    max_blocks: int,
+    scale: float,  # log2(e) / sqrt(head_dim)
+    num_kv_heads: int,
+    num_splits: int,
+    SHARING: tl.constexpr,  # query heads per KV head
+    HEAD_DIM: tl.constexpr,
+    DIMS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    SPLIT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """output = softmax(query . keys / sqrt(head_dim)) . values over the keys at or before each query's position."""
+    BLOCK_Q: tl.constexpr = BLOCK_M // SHARING
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    sequence, first, query_len, offset = _find_sequence(
+        query_starts_ptr, tl.program_id(0), num_seqs, BLOCK_Q, SEQUENCES
+    )
+    if offset >= query_len:
+        return
+    context_len = tl.load(context_lens_ptr + sequence).to(tl.int32)
+    rows = tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, DIMS)
+    row_tokens = offset + rows // SHARING
+    row_valid = (row_tokens < query_len) & (rows < BLOCK_Q * SHARING)
+    row_heads = (first + row_tokens).to(tl.int64) * num_kv_heads * SHARING + kv_head * SHARING + rows % SHARING
+    row_mask = row_valid[:, None] & (dims < HEAD_DIM)[None, :]
+    query = tl.load(query_ptr + row_heads[:, None] * HEAD_DIM + dims[None, :], mask=row_mask, other=0.0)
+    row_positions = context_len - query_len + row_tokens
+
+    split_len = tl.cdiv(context_len, BLOCK_N * num_splits) * BLOCK_N
+    low = split * split_len
+    high = min(low + split_len, context_len - query_len + min(offset + BLOCK_Q, query_len))
+    largest = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    sums = tl.zeros([BLOCK_M, DIMS], tl.float32)
+    table_ptr = tables_ptr + sequence.to(tl.int64) * max_blocks
+    for start in range(low, high, BLOCK_N):
+        positions = start + tl.arange(0, BLOCK_N)
+        inside = positions < high
+        blocks = tl.load(table_ptr + positions // BLOCK_SIZE, mask=inside, other=0).to(tl.int64)
+        slots = (blocks * BLOCK_SIZE + positions % BLOCK_SIZE) * num_kv_heads + kv_head
+        keys = tl.load(
+            key_ptr + slots[None, :] * HEAD_DIM + dims[:, None],
+            mask=inside[None, :] & (dims < HEAD_DIM)[:, None],
+            other=0.0,
+        )
+        values = tl.load(
+            value_ptr + slots[:, None] * HEAD_DIM + dims[None, :],
+            mask=inside[:, None] & (dims < HEAD_DIM)[None, :],
+            other=0.0,
+        )
+        scores = tl.dot(query, keys, input_precision=PRECISION) * scale
+        seen = inside[None, :] & (positions[None, :] <= row_positions[:, None])
+        scores = tl.where(seen, scores, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(scores, 1))
+        base = tl.where(new_largest == float("-inf"), 0.0, new_largest)  # a row that sees nothing yet: no inf - inf
+        weights = tl.exp2(scores - base[:, None])
+        shrink = tl.exp2(largest - base)
+        total = total * shrink + tl.sum(weights, 1)
+        sums = sums * shrink[:, None]
+        sums += tl.dot(weights.to(values.dtype), values, input_precision=PRECISION)
+        largest = new_largest
+
+    result = sums / tl.where(total == 0, 1.0, total)[:, None]
+    if SPLIT:
+        targets = row_heads * num_splits + split
+        tl.store(output_ptr + targets[:, None] * HEAD_DIM + dims[None, :], result, mask=row_mask)
+        tl.store(weights_ptr + targets, largest + tl.log2(tl.where(total == 0, 1.0, total)), mask=row_valid)
+    else:
+        targets = row_heads[:, None] * HEAD_DIM + dims[None, :]
+        tl.store(output_ptr + targets, result.to(output_ptr.dtype.element_ty), mask=row_mask)
+
+
+@triton.jit
+def _merge_splits_kernel(
+    partial_ptr: tl.tensor,  # [num_tokens * num_heads, num_splits, HEAD_DIM] fp32
+    weights_ptr: tl.tensor,  # [num_tokens * num_heads, num_splits] fp32
+    output_ptr: tl.tensor,  # [num_tokens * num_heads, HEAD_DIM]
+    HEAD_DIM: tl.constexpr,
+    DIMS: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """output = sum of 2^(weight - largest) partial / sum of 2^(weight - largest)."""
+    row = tl.program_id(0).to(tl.int64)
+    splits = tl.arange(0, SPLITS)
+    dims = tl.arange(0, DIMS)
+    inside = dims < HEAD_DIM
+    log_weights = tl.load(weights_ptr + row * SPLITS + splits)
+    weights = tl.exp2(log_weights - tl.max(log_weights, 0))
+    partial = tl.load(
+        partial_ptr + (row * SPLITS + splits[:, None]) * HEAD_DIM + dims[None, :], mask=inside[None, :], other=0.0
+    )
+    merged = tl.sum(partial * weights[:, None], 0) / tl.sum(weights, 0)
+    tl.store(output_ptr + row * HEAD_DIM + dims, merged.to(output_ptr.dtype.element_ty), mask=inside)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionPlan:
+    """How one launch is cut up. Depends on sizes only, so that a captured graph can keep it."""
+
+    block_m: int  # rows (query token x head) of a tile
+    num_splits: int  # parts of the context, a power of two
+
+
+def plan_attention(
+    *, num_tokens: int, num_seqs: int, max_query_len: int, max_context_len: int, num_heads: int, kv_heads: int, dim: int
+) -> AttentionPlan:
+    """Small tiles for verify passes, large ones for prompts; as many splits as fill the GPU and the scratch holds."""
+    sharing = num_heads // kv_heads
+    rows = triton.next_power_of_2(min(max_query_len, 128) * sharing)
+    block_m = min(max(rows, triton.next_power_of_2(sharing), 16), 64 if dim > 128 else 128)
+    programs = (num_tokens // (block_m // sharing) + num_seqs) * kv_heads
+    wanted = max(triton.cdiv(PROGRAMS_WANTED, programs), triton.cdiv(max_context_len, LONGEST_SPLIT))
+    room = SCRATCH_BYTES // (num_tokens * num_heads * dim * 4)
+    limit = min(triton.cdiv(max_context_len, SHORTEST_SPLIT), room, MAX_SPLITS)
+    splits = min(triton.next_power_of_2(wanted), triton.next_power_of_2(max(limit, 1) + 1) // 2)
+    return AttentionPlan(block_m=block_m, num_splits=max(splits, 1))
+
+
+def paged_attention(
+    query: torch.Tensor,  # [num_tokens, num_heads, head_dim], rotated
+    key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim], new tokens already written
+    value_cache: torch.Tensor,  # the same shape
+    batch: ForwardBatch,
+) -> torch.Tensor:
+    """softmax(query . keys / sqrt(head_dim)) . values over each token's own sequence up to itself, like `query`."""
+    plan = plan_attention(
+        num_tokens=len(query),
+        num_seqs=len(batch.spans),
+        max_query_len=max(query_len for query_len, _ in batch.spans),
+        max_context_len=max(context_len for _, context_len in batch.spans),
+        num_heads=query.shape[1],
+        kv_heads=key_cache.shape[2],
+        dim=query.shape[2],
+    )
+    return attend(query, key_cache, value_cache, batch.block_tables, batch.query_starts, batch.context_lens, plan)
+
+
+def attend(
+    query: torch.Tensor,  # [num_tokens, num_heads, head_dim]
+    key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
+    value_cache: torch.Tensor,  # the same shape
+    block_tables: torch.Tensor,  # [num_seqs, max_blocks]
+    query_starts: torch.Tensor,  # [num_seqs + 1]; a sequence without tokens is padding
+    context_lens: torch.Tensor,  # [num_seqs]
+    plan: AttentionPlan,
+) -> torch.Tensor:
+    """The launch itself, from tensors alone: rows of tokens that no sequence owns are left as they were allocated."""
+    query = query.contiguous()
+    num_tokens, num_heads, head_dim = query.shape
+    _, block_size, kv_heads, _ = key_cache.shape
+    assert all(x.is_contiguous() for x in (key_cache, value_cache, block_tables, query_starts, context_lens))
+    assert num_heads % kv_heads == 0, f"{num_heads} heads do not share {kv_heads} KV heads evenly"
+    output, splits = torch.empty_like(query), plan.num_splits
+    split = splits > 1
+    partial = query.new_empty(num_tokens, num_heads, splits, head_dim, dtype=torch.float32) if split else output
+    weights = query.new_empty(num_tokens, num_heads, splits, dtype=torch.float32) if split else output
+    dims, wide = triton.next_power_of_2(head_dim), query.dtype == torch.float32
+    num_seqs, sharing = len(context_lens), num_heads // kv_heads
+    tiles = num_tokens // (plan.block_m // sharing) + num_seqs
+    _paged_attention_kernel[(tiles, kv_heads, splits)](
+        query,
+        key_cache,
+        value_cache,
+        block_tables,
+        query_starts,
+        context_lens,
+        partial,
+        weights,
+        num_seqs,
+        block_tables.stride(0),
+        LOG2_E.value / math.sqrt(head_dim),
+        kv_heads,
+        splits,
+        SHARING=sharing,
+        HEAD_DIM=head_dim,
+        DIMS=dims,
+        BLOCK_SIZE=block_size,
+        BLOCK_M=plan.block_m,
+        BLOCK_N=16 if wide else (32 if dims > 128 else 64),
+        SEQUENCES=triton.next_power_of_2(num_seqs),
+        SPLIT=split,
+        PRECISION="ieee" if wide else "tf32",
+        num_warps=8 if plan.block_m >= 128 else 4,
+        num_stages=2,
+    )
+    if split:
+        _merge_splits_kernel[(num_tokens * num_heads,)](
+            partial, weights, output, HEAD_DIM=head_dim, DIMS=dims, SPLITS=splits, num_warps=2
+        )
+    return output

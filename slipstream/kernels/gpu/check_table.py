@@ -1,0 +1,150 @@
+"""Packs the checks of a batch into one table of 32-bit words, so that one copy brings them to the GPU. Knows no logits.
+
+A row per draft token and one for the token after them, as in sampling/check_rows.py; a row's law follows its columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream.exchange import DraftToken, SparseLaw
+from slipstream.request import SamplingParams
+from slipstream.sampling.check import SequenceCheck
+from slipstream.sampling.check_rows import PAD
+from slipstream.sampling.philox import Stream, random_words, uniform
+from slipstream.sampling.target_law import SMALLEST_TEMPERATURE
+
+
+class RowKind(IntEnum):
+    """How a row is decided."""
+
+    GREEDY = 0  # by match with the likeliest token
+    MATCH = 1  # by match with what target and noise choose
+    RATIO = 2  # by its law; the recovered token is drawn only if this row ends the sequence
+    DRAW = 3  # no draft token: drawn only if this row ends the sequence
+
+
+class Column(IntEnum):
+    """Words of a row; those named in FLOATS hold the bits of an fp32."""
+
+    KIND = 0
+    DRAFT_ID = 1
+    POSITION = 2
+    SAMPLE_INDEX = 3
+    SEED_LOW = 4
+    SEED_HIGH = 5
+    LIMITED = 6  # 1 where top_k, top_p or min_p removes tokens
+    TOP_K = 7  # 0 keeps every token
+    LAW_LENGTH = 8
+    TEMPERATURE = 9
+    TOP_P = 10
+    MIN_P_REACH = 11  # -log(min_p): how far below the largest shaped logit a token may lie
+    UNIFORM = 12
+    DRAFT_PROB = 13
+
+
+NUM_COLUMNS = 16
+FLOATS = (Column.TEMPERATURE, Column.TOP_P, Column.MIN_P_REACH, Column.UNIFORM, Column.DRAFT_PROB)
+INTEGERS = tuple(column for column in Column if column not in FLOATS)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTable:
+    words: torch.Tensor  # [num_rows, width] int32: columns, then law token ids, then law counts
+    starts: torch.Tensor  # [num_seqs + 1] int32: sequence i owns rows starts[i] : starts[i + 1]
+    law_width: int
+    max_rows: int  # of one sequence
+    limited: bool  # some row has limits
+    drawn: bool  # some token is drawn after the rows are decided
+
+    @property
+    def num_rows(self) -> int:
+        return self.words.shape[0]
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.starts) - 1
+
+
+def pack_checks(checks: Sequence[SequenceCheck], vocab_size: int, device: torch.device) -> CheckTable:
+    """The table of at least one check, on the device after one copy."""
+    rows = [(check, offset, token) for check in checks for offset, token in enumerate((*check.draft, None))]
+    laws = [_law(check, token) for check, _, token in rows]
+    law_width = max((len(law.counts) for law in laws if law), default=0)
+    columns = np.array([_row(check, offset, token, vocab_size) for check, offset, token in rows], dtype=np.float64)
+    words = np.zeros((len(rows), NUM_COLUMNS + 2 * law_width), dtype=np.int32)
+    words[:, FLOATS] = columns[:, FLOATS].astype(np.float32).view(np.int32)
+    words[:, INTEGERS] = columns[:, INTEGERS].astype(np.int64).astype(np.uint32).view(np.int32)
+    _write_seeds(words, [check.seed for check, _, _ in rows])
+    _write_laws(words, laws, rows, law_width)
+    starts = np.cumsum([0, *(len(check.draft) + 1 for check in checks)], dtype=np.int32)
+    flat = torch.from_numpy(np.concatenate((starts, words.ravel()))).to(device, non_blocking=True)
+    return CheckTable(
+        words=flat[len(starts) :].view(words.shape),
+        starts=flat[: len(starts)],
+        law_width=law_width,
+        max_rows=1 + max(len(check.draft) for check in checks),
+        limited=bool(words[:, Column.LIMITED].any()),
+        drawn=bool((words[:, Column.KIND] >= RowKind.RATIO).any()),
+    )
+
+
+def _row(check: SequenceCheck, offset: int, token: DraftToken | None, vocab_size: int) -> list[float]:
+    sampling = check.sampling
+    row = [0.0] * len(Column)
+    row[Column.KIND] = _kind(check, token)
+    row[Column.DRAFT_ID] = token.token_id if token else PAD
+    row[Column.POSITION] = check.base + offset
+    row[Column.SAMPLE_INDEX] = check.sample_index
+    row[Column.LIMITED] = _is_limited(sampling, vocab_size)
+    row[Column.TOP_K] = sampling.top_k if sampling.top_k < vocab_size else 0
+    row[Column.TEMPERATURE] = 1.0 if sampling.greedy else max(sampling.temperature, SMALLEST_TEMPERATURE)
+    row[Column.TOP_P] = sampling.top_p
+    row[Column.MIN_P_REACH] = -math.log(sampling.min_p) if sampling.min_p else math.inf
+    return row
+
+
+def _kind(check: SequenceCheck, token: DraftToken | None) -> RowKind:
+    if check.sampling.greedy:
+        return RowKind.GREEDY
+    if check.matched_only or (token and check.is_matched(token)):
+        return RowKind.MATCH
+    return RowKind.RATIO if token else RowKind.DRAW
+
+
+def _is_limited(sampling: SamplingParams, vocab_size: int) -> bool:
+    limits = 0 < sampling.top_k < vocab_size or sampling.top_p < 1 or sampling.min_p > 0
+    return limits and not sampling.greedy
+
+
+def _law(check: SequenceCheck, token: DraftToken | None) -> SparseLaw | None:
+    return token.law if token and not check.is_matched(token) else None
+
+
+def _write_seeds(words: npt.NDArray[np.int32], seeds: Sequence[int]) -> None:
+    halves = np.array(seeds, dtype=np.uint64).view(np.int32).reshape(-1, 2)  # little-endian: low word first
+    words[:, Column.SEED_LOW], words[:, Column.SEED_HIGH] = halves.T
+
+
+def _write_laws(
+    words: npt.NDArray[np.int32],
+    laws: Sequence[SparseLaw | None],
+    rows: Sequence[tuple[SequenceCheck, int, DraftToken | None]],
+    law_width: int,
+) -> None:
+    for row, law, (check, offset, token) in zip(words, laws, rows, strict=True):
+        if law is None or token is None:
+            continue
+        length = len(law.counts)
+        row[Column.LAW_LENGTH] = length
+        row[NUM_COLUMNS : NUM_COLUMNS + length] = law.token_ids
+        row[NUM_COLUMNS + law_width : NUM_COLUMNS + law_width + length] = law.counts
+        u = uniform(random_words(check.accept_key, check.base + offset, check.sample_index, Stream.ACCEPT))
+        row[[Column.UNIFORM, Column.DRAFT_PROB]] = np.float32((u, law.probability(token.token_id))).view(np.int32)

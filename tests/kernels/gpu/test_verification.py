@@ -1,0 +1,84 @@
+"""Verification on a GPU gives the verdicts of sampling/verification.py, whole or on slices of the vocabulary."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from slipstream.kernels.gpu.check_table import pack_checks
+from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics
+from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
+from slipstream.kernels.gpu.verification import VocabularySlice, verify, verify_table
+from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling import verification
+from slipstream.sampling.check import SequenceCheck
+from tests.kernels.gpu.random_checks import LIMITED, PLAIN, RandomChecks
+
+
+def check_verdicts(seed: int, vocab_size: int, sampling: list[SamplingParams], device: torch.device) -> None:
+    source = RandomChecks(seed, vocab_size)
+    checks = [source.check(params) for params in sampling]
+    logits = source.logits(checks)
+    expected = verification.verify(logits, checks)
+    assert verify(logits.to(device), checks) == expected
+
+
+@pytest.mark.parametrize("vocab_size", [5, 1027, 5000])
+def test_verdicts_equal_the_reference(vocab_size: int, device: torch.device) -> None:
+    check_verdicts(1, vocab_size, [*PLAIN, *PLAIN], device)
+
+
+@pytest.mark.parametrize("vocab_size", [11, 1300])
+def test_verdicts_under_limits_equal_the_reference(vocab_size: int, device: torch.device) -> None:
+    check_verdicts(2, vocab_size, [*LIMITED, PLAIN[1]], device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("vocab_size", [5, 1027, 49152, 151936])
+def test_compiled_verdicts_equal_the_reference(vocab_size: int, seed: int, device: torch.device) -> None:
+    check_verdicts(seed, vocab_size, [*PLAIN, *LIMITED] * 2, device)
+
+
+def test_no_checks_give_no_verdicts(device: torch.device) -> None:
+    assert verify(torch.empty(0, 7, device=device), []) == []
+
+
+def test_logits_of_another_number_of_rows_are_refused(device: torch.device) -> None:
+    check = RandomChecks(0, 7).check(PLAIN[0], max_draft_tokens=0)
+    with pytest.raises(ValueError, match="target_logits has 2 rows; the checks need 1"):
+        verify(torch.zeros(2, 7, device=device), [check])
+
+
+def test_slices_of_the_vocabulary_together_decide_as_one(device: torch.device) -> None:
+    source = RandomChecks(3, 1200)
+    checks = [source.check(params) for params in (*PLAIN, *PLAIN)]
+    logits = source.logits(checks)
+    table = pack_checks(checks, 1200, device)
+    slices = [(first, logits[:, first : first + 400].to(device)) for first in (0, 400, 800)]
+    parts = together([row_statistics(part, table, first) for first, part in slices])
+    decided = decide_rows(table, parts, None)
+    found = together([second_look(part, table, decided, None, first) for first, part in slices])
+    expected = [[verdict.num_accepted, verdict.token_ids[-1]] for verdict in verification.verify(logits, checks)]
+    assert verdicts(table, decided, found).tolist() == expected
+
+
+def together(parts: list[RowParts]) -> RowParts:
+    return RowParts(*(torch.cat(tensors, 1) for tensors in zip(*((p.values, p.tokens) for p in parts), strict=True)))
+
+
+def test_limits_are_refused_on_a_slice(device: torch.device) -> None:
+    check = RandomChecks(0, 64).check(SamplingParams(top_k=3), max_draft_tokens=0)
+    table = pack_checks([check], 64, device)
+    with pytest.raises(ValueError, match="gather the logits first"):
+        verify_table(torch.zeros(1, 32, device=device), table, VocabularySlice(32, lambda tensor: tensor))
+
+
+def test_equal_logits_share_one_fate_under_top_k_and_the_first_wins_when_greedy(device: torch.device) -> None:
+    logits = torch.zeros(1, 40, device=device)
+    logits[0, 30:] = -5.0
+    tied = SequenceCheck(draft=(), base=3, sampling=SamplingParams(top_k=2), mode=VerificationMode.RATIO, seed=5)
+    greedy = SequenceCheck(draft=(), base=3, sampling=PLAIN[0], mode=VerificationMode.RATIO)
+    for check in (tied, greedy):
+        assert verify(logits, [check]) == verification.verify(logits.cpu(), [check])
+    assert verify(logits, [greedy])[0].token_ids == (0,)
