@@ -91,7 +91,7 @@ def generate(
 ) -> None:
     """Ask a gateway; accepted draft tokens are coloured."""
     options = GenerateOptions(
-        prompt=sys.stdin.read() if prompt == "-" else prompt,
+        prompt=sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt,
         model=model,
         chat=chat,
         system=system,

@@ -16,7 +16,7 @@ from rich.console import Console
 from launcher.client import Client, chat_prompt, connect
 from launcher.figures import Figures, comparison, speedup, time_spent
 from launcher.processes import Processes
-from launcher.stack import StackConfig, start_stack
+from launcher.stack import StackConfig, num_cores, start_stack
 from launcher.terminal import DRAFTED, show
 from slipstream.wire.v1 import generation_pb2 as pb
 
@@ -50,6 +50,9 @@ def run_demo(console: Console, model: Path, max_tokens: int) -> None:
         with console.status("starting verifier and gateway"):
             address = start_stack(processes, config).gateway
         drafters = " and ".join(policies[0].proposers)
+        console.print(
+            f"{model.name} in {config.dtype}, {config.verifier_threads} of {num_cores()} cores for the verifier."
+        )
         console.print(f"Drafted by {drafters}; accepted draft tokens are [{DRAFTED}]in this colour[/].")
         with clients(address, policies) as (drafting, plain):
             rows = [ask(console, drafting, plain, prompt, max_tokens) for prompt in load_prompts(PROMPTS)]

@@ -77,8 +77,8 @@ class Figures:
 
 def comparison(rows: Iterable[tuple[str, Figures, Figures]]) -> Table:
     """A table of (what was asked, with drafting, without)."""
-    table = Table(title="With drafting, beside the same prompts without", box=SIMPLE_HEAD)
-    table.add_column("prompts")
+    table = Table(title="With drafting, beside the same prompts without", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("prompts", no_wrap=True)
     for name in ("tok/s", "plain", "gain", "accept. len", "tok/pass"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("accepted at 1, 2, 3...", no_wrap=True)
