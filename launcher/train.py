@@ -31,6 +31,7 @@ def draft_lm(
     batch: Annotated[int, typer.Option(help="Rows of a training step.")] = 64,
     learning_rate: Annotated[float, typer.Option()] = 2e-3,
     loss: Annotated[str, typer.Option(help="kl or lk_hybrid.")] = "lk_hybrid",
+    temperature: Annotated[float, typer.Option(help="That the draft serves best; 0.5 stands for greedy.")] = 1.0,
     compiled: Annotated[bool, typer.Option("--compiled", help="Compile the layers; pays on a GPU.")] = False,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
@@ -47,6 +48,7 @@ def draft_lm(
             num_layers=layers,
             draft_vocab_size=draft_vocab,
             loss=loss,
+            temperature=temperature,
             train_tokens=train_tokens,
             batch=batch,
             learning_rate=learning_rate,

@@ -13,7 +13,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 class EngineConfig:
     """One engine: a model, its KV cache and its batch limits. Raises ValueError naming field and value."""
 
-    model: Path  # Hugging Face folder or a .gguf file
+    model: Path  # Hugging Face folder, a .gguf file or a stored draft
+    target_model: Path | None = None  # of a stored draft: where embedding and head are; None = found by name
     device: str = "cpu"
     dtype: str = "bfloat16"
     max_model_len: int = 0  # positions; 0 = what the model allows

@@ -49,10 +49,10 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunn
     device, dtype = torch.device(config.device), _dtype(config)
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads)
-    model_config = load_config(open_checkpoint(config.model))
+    model_config = load_config(open_checkpoint(config.model, config.target_model))
     max_model_len = _max_model_len(config, model_config)
     num_blocks = _num_kv_blocks(config, model_config, max_model_len)
-    model = load_model(config.model, dtype, device, max_model_len)
+    model = load_model(config.model, dtype, device, max_model_len, target=config.target_model)
     if pack_weights and can_pack(device, dtype):
         model.pack()
     return ModelRunner(model, KVCache(model_config, num_blocks, config.block_size, dtype, device), max_model_len)

@@ -1,0 +1,1 @@
+"""Makes drafters: text by the target, distillation, storage. An optional part (extra `train`)."""

@@ -1,0 +1,56 @@
+"""What a draft LM's training is told. Knows no tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.training.losses import Objective
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatSettings:
+    """The text to learn from. Raises ValueError naming field and value."""
+
+    chat_tokens: int = 40_000_000  # to be written by the target, prompts included
+    length: int = 768  # tokens of each row
+    batch: int = 4096  # rows written at once
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "chat_tokens", "length", "batch")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DraftSettings:
+    """A draft LM and how it is trained. Raises ValueError naming field and value."""
+
+    num_layers: int = 4
+    draft_vocab_size: int = 8192
+    loss: str = "lk_hybrid"
+    temperature: float = 1.0  # of the distributions that the loss compares
+    train_tokens: int = 250_000_000  # fed in all, over as many epochs as it takes
+    batch: int = 64  # rows of a step
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    loss_chunk: int = 8192  # tokens whose logits exist at a time
+    num_draft_tokens: int = 5  # K of the reported acceptance
+    compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "num_layers", "draft_vocab_size", "train_tokens", "batch", "loss_chunk", "num_draft_tokens"
+        )
+        assert self.objective  # validates loss and temperature
+        if not self.learning_rate > 0 or self.weight_decay < 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(self.loss, self.temperature)
+
+
+def _require_positive(settings: object, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise ValueError(f"{name} is {getattr(settings, name)}; it must be >= 1")

@@ -1,0 +1,79 @@
+"""A training's state on disk, small enough to move between machines. Knows tensors and files; nothing of training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from slipstream.errors import CheckpointError
+
+FILE_BYTES = 15 << 20  # some ways between machines take files of 16 MiB at most
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """Where a training stands. Weights travel as fp16, momenta as bf16: 4 bytes for each trained parameter."""
+
+    step: int
+    weights: Mapping[str, torch.Tensor]
+    momenta: Mapping[str, torch.Tensor]
+    settings: Mapping[str, object]  # a state is only continued under the settings that made it
+
+
+def save_state(state: TrainingState, folder: Path) -> None:
+    """The folder holds a whole state at all times: a new one replaces it by renaming."""
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    tensors = {f"weight.{name}": weight.half() for name, weight in state.weights.items()}
+    tensors |= {f"momentum.{name}": momentum.bfloat16() for name, momentum in state.momenta.items()}
+    for index, part in enumerate(_parts(tensors)):
+        save_file({name: tensor.cpu().contiguous() for name, tensor in part.items()}, partial / f"{index}.safetensors")
+    (partial / "state.json").write_text(json.dumps({"step": state.step, "settings": state.settings}, indent=2))
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | None:
+    """The state in `folder`, or None if training has not begun. Other settings than the state's raise CheckpointError."""
+    try:
+        header = json.loads((folder / "state.json").read_text())
+    except FileNotFoundError:
+        return None
+    if differing := sorted(name for name, value in settings.items() if header["settings"].get(name) != value):
+        name = differing[0]
+        raise CheckpointError(
+            f"{folder}: was made with {name} = {header['settings'].get(name)!r}, not {settings[name]!r}; "
+            "use the same settings or another --run folder"
+        )
+    tensors = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        tensors |= load_file(file)
+    return TrainingState(header["step"], _under("weight.", tensors), _under("momentum.", tensors), header["settings"])
+
+
+def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _parts(tensors: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    parts: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if parts[-1] and size + tensor.nbytes > FILE_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][name] = tensor
+        size += tensor.nbytes
+    return parts
+
+
+def as_settings(settings: object) -> dict[str, object]:
+    """A settings dataclass as JSON would give it back."""
+    return dict(json.loads(json.dumps(asdict(settings))))  # type: ignore[call-overload]
