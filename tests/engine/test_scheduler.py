@@ -86,17 +86,15 @@ def test_when_blocks_run_out_drafts_go_before_anyone_is_preempted():
 
 
 def test_when_blocks_run_out_the_newest_is_preempted_and_comes_back_first():
-    pool, scheduler = BlockPool(4, 4), make_scheduler()
-    old, new = make_sequence(pool, 7), make_sequence(pool, 7, 10)
-    scheduler.add(old)
-    scheduler.add(new)
+    pool, scheduler = BlockPool(4, 4), make_scheduler(max_num_seqs=2)
+    old, new, late = make_sequence(pool, 7), make_sequence(pool, 7, 10), make_sequence(pool, 2, 20)
+    for sequence in (old, new, late):
+        scheduler.add(sequence)
     run_step(scheduler)
     run_step(scheduler)
     assert {share.sequence for share in scheduler.schedule()} == {old}
     assert new.num_computed == 0
-    assert scheduler.num_waiting == 1
-    late = make_sequence(pool, 2, 20)
-    scheduler.add(late)
+    assert scheduler.num_waiting == 2
     scheduler.remove(old)
     assert next(iter(scheduler.schedule())).sequence is new
 

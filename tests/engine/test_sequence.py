@@ -75,6 +75,17 @@ def test_committed_output_enters_the_prefix_cache():
     assert second.num_cached == 8
 
 
+def test_a_block_whose_last_token_is_not_computed_yet_is_not_cached():
+    pool = BlockPool(16, 4)
+    first = make_sequence(pool, range(4), num_draft_tokens=8)
+    prefill(first)
+    first.table.grow(12)
+    first.commit(range(4, 12), num_accepted=7)
+    second = make_sequence(pool, range(13))
+    second.start()
+    assert second.num_cached == 8
+
+
 def test_starting_without_room_changes_nothing():
     pool = BlockPool(3, 4)
     prefill(make_sequence(pool, range(4)))
