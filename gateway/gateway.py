@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -71,8 +72,8 @@ class Gateway:
 
     @asynccontextmanager
     async def complete(self, tenant: Tenant, completion: Completion, deadline: float | None) -> AsyncIterator[Running]:
-        """Runs a request for as long as the block lasts; `deadline` is by the loop's clock."""
-        received = asyncio.get_running_loop().time()
+        """Runs a request for as long as the block lasts; `deadline` is by time.monotonic()."""
+        received = time.monotonic()  # uvloop's own clock counts milliseconds
         completion = replace(completion, request_id=completion.request_id or uuid.uuid4().hex)
         try:
             request, model = await self._admit(tenant, completion)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -128,17 +128,12 @@ class Link(Generic[ReceiverT, ItemT]):
             self._channel = channel
             while True:
                 try:
-                    await self._hold_connection(channel)
-                except* (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as group:
-                    self._report(group.exceptions[0])
+                    await _until_one_ends(self._watch_health(channel), self._exchange(channel))
+                except (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as error:
+                    self._report(error)
                 finally:
                     self._lose_connection()
                 await asyncio.sleep(RETRY_SECONDS)
-
-    async def _hold_connection(self, channel: grpc.aio.Channel) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_health(channel))
-            tasks.create_task(self._exchange(channel))
 
     async def _watch_health(self, channel: grpc.aio.Channel) -> None:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
@@ -158,9 +153,7 @@ class Link(Generic[ReceiverT, ItemT]):
         try:
             await call.wait_for_connection()
             self._connect()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(call))
-                tasks.create_task(self._write(call))
+            await _until_one_ends(self._read(call), self._write(call))
         finally:
             call.cancel()
 
@@ -206,13 +199,27 @@ class Link(Generic[ReceiverT, ItemT]):
         for receiver in receivers.values():
             receiver.on_down()
 
-    def _report(self, error: BaseException) -> None:
+    def _report(self, error: Exception) -> None:
         """One line per trouble, not one per attempt."""
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
         if isinstance(error, grpc.aio.AioRpcError):
             error = from_rpc_error(error)
         text = str(error) or type(error).__name__
         if text != self._last_trouble:
             self._last_trouble = text
             _LOG.warning("%s %s is not reachable: %s", self._dialect.name, self.address, text)
+
+
+async def _until_one_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Runs them side by side until the first ends or fails, or until cancelled; the others are cancelled.
+
+    A task group that is cancelled while one of its tasks fails raises the failure and forgets the cancellation.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 
 from gateway.client_stream import ClientStream
 from gateway.completion import Delta
@@ -20,7 +20,7 @@ class Output:
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         """Raises Exhausted if the client is too slow."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         self.ledger.record_commit(commit, step, now)
         text, text_lengths = self._text.feed(commit)
         delta = Delta(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 
 from gateway.ledger import Ledger
 from gateway.session import Ended
@@ -14,7 +14,7 @@ _LOG = logging.getLogger("gateway.requests")
 
 
 def log_ended(request_id: str, tenant: str, ledger: Ledger, ended: Ended) -> None:
-    usage, timings = ledger.usage, ledger.timings(asyncio.get_running_loop().time())
+    usage, timings = ledger.usage, ledger.timings(time.monotonic())
     _LOG.info(
         "request=%s tenant=%s end=%s prompt_tokens=%d output_tokens=%d drafted=%d accepted=%d passes=%d "
         "first_token_ms=%.1f total_ms=%.1f",

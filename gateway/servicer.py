@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -64,4 +64,4 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
 
 def _deadline(context: Context) -> float | None:
     remaining = context.time_remaining()
-    return None if remaining is None else asyncio.get_running_loop().time() + remaining
+    return None if remaining is None else time.monotonic() + remaining

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -53,7 +54,7 @@ class Session:
         peers: Peers,
         output: Output,
         on_end: Callable[[Ended], None],
-        deadline: float | None = None,  # by the loop's clock
+        deadline: float | None = None,  # by time.monotonic()
     ) -> None:
         self._request = request
         self._model = model
@@ -171,7 +172,7 @@ class Session:
     def _milliseconds_left(self) -> int:
         if self._deadline is None:
             return 0
-        return max(1, round((self._deadline - asyncio.get_running_loop().time()) * 1e3))
+        return max(1, round((self._deadline - time.monotonic()) * 1e3))
 
     def _make_proposer(self, name: str) -> Proposer:
         peers = self._peers

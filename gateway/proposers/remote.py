@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ class RemoteDrafts:
 
     def observe(self, commit: Commit) -> None:
         if self._link is not None:
-            self._awaited = (commit.base + len(commit.token_ids), _now())
+            self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
             self._link.send(self._sequence_id, commit)
 
     def close(self) -> None:
@@ -120,10 +120,6 @@ class RemoteDrafts:
         """Of the first answer to a commit; what was pushed ahead of need waited for no wire."""
         if self._awaited is None or all(draft.base != self._awaited[0] for draft in drafts):
             return 0
-        round_trip = _now() - self._awaited[1]
+        round_trip = time.monotonic() - self._awaited[1]
         self._awaited = None
         return max(0, round(round_trip * 1e6) - held_us)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
 from gateway.dialects import DrafterDialect
 from gateway.proposers.remote import DrafterLink
-from slipstream.exchange import Commit
+from slipstream.errors import Unavailable
+from slipstream.exchange import Commit, ModelInfo
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 from tests.gateway.fakes import FakeDrafter, eventually
@@ -129,6 +131,29 @@ async def test_an_unhealthy_peer_gets_no_new_sequences_but_keeps_those_it_has(dr
         await eventually(lambda: receiver.told == ["1 drafts"])
         await drafter.set_health(health_pb2.HealthCheckResponse.SERVING)
         await eventually(lambda: link.available)
+
+
+class LostWhileStopping(DrafterDialect):
+    """A peer whose connection breaks at the very moment the link is cancelled."""
+
+    async def describe(self, channel: grpc.aio.Channel) -> ModelInfo:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Unavailable("the stream broke") from None
+        raise AssertionError("cancelled before")
+
+
+async def test_a_link_that_is_cancelled_while_its_peer_goes_ends_all_the_same(drafter: FakeDrafter) -> None:
+    await drafter.start()
+    link: DrafterLink = DrafterLink(drafter.address, LostWhileStopping(), lambda link: None)
+    task = asyncio.create_task(link.run())
+    await asyncio.sleep(0.2)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=2)
+    await drafter.die()
+    assert done
+    assert task.cancelled()
 
 
 async def test_an_unreachable_peer_is_reported_once_not_at_every_attempt(caplog: pytest.LogCaptureFixture) -> None:

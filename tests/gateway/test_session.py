@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -293,7 +294,7 @@ async def test_duplicated_commits_change_nothing(verifier: FakeVerifier) -> None
 
 async def test_the_deadline_is_passed_on(verifier: FakeVerifier) -> None:
     async with running_gateway([verifier]) as gateway:
-        client = Client(gateway, deadline=asyncio.get_running_loop().time() + 5)
+        client = Client(gateway, deadline=time.monotonic() + 5)
         await opened(verifier)
         client.task.cancel()
     assert 3000 < verifier.opens[0].deadline_ms <= 5000
