@@ -18,6 +18,8 @@ from slipstream.exchange import Commit, ModelInfo, StepReport
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 
+MAX_DEADLINE_MS = (1 << 32) - 1
+
 VerifierPool = Pool[CommitReceiver, exchange_pb2.Draft]
 VerifierLink = Link[CommitReceiver, exchange_pb2.Draft]
 
@@ -172,7 +174,8 @@ class Session:
     def _milliseconds_left(self) -> int:
         if self._deadline is None:
             return 0
-        return max(1, round((self._deadline - time.monotonic()) * 1e3))
+        left = round((self._deadline - time.monotonic()) * 1e3)
+        return min(max(1, left), MAX_DEADLINE_MS)
 
     def _make_proposer(self, name: str) -> Proposer:
         peers = self._peers

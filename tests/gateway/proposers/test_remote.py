@@ -1,0 +1,125 @@
+"""Remote drafts of one sequence: which drafter, when again, when never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import pytest
+
+from gateway.dialects import DrafterDialect
+from gateway.ledger import Ledger
+from gateway.pool import Pool
+from gateway.proposers import Complaints, DrafterPool, RemoteDrafts
+from slipstream.errors import Exhausted, VocabularyMismatch
+from slipstream.exchange import Commit
+from slipstream.request import SamplingParams, SequenceRequest
+from slipstream.wire.v1 import exchange_pb2
+from tests.gateway.fakes import TOKENIZER, FakeDrafter, eventually
+
+
+class Sequence:
+    """A sequence with a remote proposer; `sent` is what the verifier got."""
+
+    def __init__(self, pool: DrafterPool) -> None:
+        self.request = SequenceRequest(
+            sequence_id=1,
+            token_ids=(1, 2),
+            num_prompt_tokens=2,
+            sampling=SamplingParams(),
+            vocabulary_hash=TOKENIZER.vocabulary_hash,
+        )
+        self.sent: list[exchange_pb2.Draft] = []
+        self.ledger = Ledger(received=0, prompt_tokens=2, num_draft_tokens=2, seed=0)
+        self.drafts = RemoteDrafts(
+            "draft_model", lambda: self.request, pool, self.sent.append, self.ledger, Complaints()
+        )
+
+
+@asynccontextmanager
+async def sequence_with(drafter: FakeDrafter) -> AsyncIterator[Sequence]:
+    await drafter.start()
+    pool: DrafterPool = Pool([drafter.address], lambda address: DrafterDialect())
+    task = asyncio.create_task(pool.run())
+    await eventually(lambda: pool.available)
+    try:
+        yield Sequence(pool)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await drafter.die()
+
+
+@pytest.fixture
+def drafter() -> FakeDrafter:
+    return FakeDrafter([])
+
+
+async def come_back(drafter: FakeDrafter) -> None:
+    await drafter.die()
+    await drafter.start()
+
+
+async def test_a_drafter_that_was_full_is_asked_again_when_it_comes_back(drafter: FakeDrafter) -> None:
+    async with sequence_with(drafter) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        drafter.fail(1, Exhausted("full"))
+        await asyncio.sleep(0.1)
+        await come_back(drafter)
+        await eventually(lambda: len(drafter.opens) == 2)
+
+
+async def test_a_drafter_that_refused_the_vocabulary_is_not_asked_again(drafter: FakeDrafter) -> None:
+    async with sequence_with(drafter) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        drafter.fail(1, VocabularyMismatch("other words"))
+        await asyncio.sleep(0.1)
+        await come_back(drafter)
+        await asyncio.sleep(0.6)
+        sequence.drafts.observe(Commit(1, 2, (3,)))
+    assert len(drafter.opens) == 1
+    assert drafter.commits == []
+
+
+@pytest.mark.parametrize("change", [{"vocabulary_hash": "ff"}, {"proposers": ("eagle3",)}])
+async def test_a_drafter_that_cannot_fit_is_not_asked_at_all(
+    drafter: FakeDrafter, change: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    drafter.info = replace(drafter.info, **change)  # type: ignore[arg-type]
+    async with sequence_with(drafter) as sequence:
+        for _ in range(2):
+            sequence.drafts.start((1, 2))
+        await asyncio.sleep(0.1)
+    assert drafter.opens == []
+    assert caplog.text.count("has another vocabulary") == ("vocabulary_hash" in change)
+
+
+async def test_the_wire_is_timed_from_a_commit_to_its_first_answer_only(drafter: FakeDrafter) -> None:
+    async with sequence_with(drafter) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        sequence.drafts.observe(Commit(1, 2, (3,)))
+        await eventually(lambda: drafter.commits)
+        drafter.draft(1, 3, [4])
+        await eventually(lambda: len(sequence.sent) == 1)
+        first = sequence.ledger.timings(0).wire_us
+        drafter.draft(1, 3, [5], draw=1)
+        await eventually(lambda: len(sequence.sent) == 2)
+    assert 0 < first == sequence.ledger.timings(0).wire_us
+    assert sequence.ledger.timings(0).draft_us == 1400
+
+
+async def test_after_close_nothing_is_drafted_and_no_arrival_matters(drafter: FakeDrafter) -> None:
+    async with sequence_with(drafter) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        sequence.drafts.close()
+        await eventually(lambda: drafter.closes == [1])
+        await come_back(drafter)
+        await asyncio.sleep(0.6)
+    assert len(drafter.opens) == 1
