@@ -6,6 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+PACKED_FOR_ROWS = 16  # oneDNN lays the weight out for so many tokens; other counts run as fast
+FAST_ROWS = 4  # one or two tokens take longer than four (bench/layers/linear.py), so they are padded
+
 
 class Linear(nn.Module):
     """x @ weight.T + bias. `pack()` gives up the plain weight for one that oneDNN reads twice as fast."""
@@ -37,11 +40,14 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 def pack_weight(weight: torch.Tensor) -> torch.Tensor:
     """The weight as an opaque oneDNN tensor, in the layout that suits batches of few tokens."""
     with torch.inference_mode():
-        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), 4)
+        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight.default(weight.detach(), PACKED_FOR_ROWS)
     return packed
 
 
 def packed_linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x @ weight.T + bias with a weight from `pack_weight`."""
+    num_rows = x.shape[0]
+    if x.dim() == 2 and num_rows < FAST_ROWS:
+        x = functional.pad(x, (0, 0, 0, FAST_ROWS - num_rows))
     result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
-    return result
+    return result[:num_rows]
