@@ -21,9 +21,11 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    model: Annotated[Path, typer.Option(help="Hugging Face folder of the draft model, tokenizer included.")],
+    model: Annotated[
+        Path, typer.Option(help="Folder of the draft model: Hugging Face, tokenizer included, or stored.")
+    ],
     target_model: Annotated[
-        Path | None, typer.Option(help="Of a stored draft: its target's folder; found by name if not given.")
+        Path | None, typer.Option(help="Folder of a stored draft's target; by default found by name.")
     ] = None,
     listen: Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")] = "127.0.0.1:50052",
     proposer: Annotated[str, typer.Option(help="How to draft.")] = "draft_model",

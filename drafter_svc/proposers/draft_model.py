@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import make_runner
-from slipstream.errors import CheckpointError
 from slipstream.exchange import DraftToken, LawKind
+from slipstream.models.draft_checkpoint import draft_tokens
 from slipstream.sampling.draft_law import as_law, draw, guess_outcomes, sparse_laws
 from slipstream.sampling.target_law import shape_logits
 
 NAME: Final = "draft_model"
-_OFFSETS_FILE: Final = "d2t.safetensors"
-_OFFSETS: Final = "d2t"
 
 
 class Runner(Protocol):
@@ -63,10 +59,10 @@ class DraftModel:
 
     def _over_target_ids(self, logits: torch.Tensor) -> torch.Tensor:
         """[num_rows, draft vocab] to [num_rows, target ids]: -inf where the draft model has no opinion."""
-        if self._target_ids is None:
-            return logits[:, : self._num_target_ids]
-        full = logits.new_full((len(logits), self._num_target_ids), -torch.inf)
-        return full.index_copy_(1, self._target_ids, logits)
+        if self._target_ids is not None:
+            full = logits.new_full((len(logits), self.limits.vocab_size), -torch.inf)
+            logits = full.index_copy_(1, self._target_ids, logits)
+        return logits[:, : self._num_target_ids]
 
     def _draw(
         self,
@@ -110,8 +106,7 @@ class DraftModel:
 
 
 def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> DraftModel:
-    """The proposer of a checkpoint, a Hugging Face folder that may hold a reduced vocabulary's `d2t`."""
-    target_ids = read_target_ids(engine.model, num_target_ids)
+    """The proposer of a checkpoint; the checkpoint may know a part of the vocabulary only (`d2t`)."""
     runner = make_runner(engine)
     limits = Limits(
         num_blocks=runner.kv_cache.num_blocks,
@@ -119,6 +114,7 @@ def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int
         max_model_len=runner.max_model_len,
         vocab_size=runner.config.vocab_size,
     )
+    target_ids = draft_tokens(engine.model)
     return DraftModel(
         runner,
         limits,
@@ -126,26 +122,3 @@ def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int
         num_kept=num_kept,
         target_ids=None if target_ids is None else target_ids.to(engine.device),
     )
-
-
-def read_target_ids(model: Path, num_target_ids: int) -> torch.Tensor | None:
-    """Which token each logit of a reduced vocabulary is for, i + d2t[i]: [draft vocab]. None if it is not reduced."""
-    for file in (model / _OFFSETS_FILE, model / "model.safetensors"):
-        if (offsets := _read_offsets(file)) is not None:
-            target_ids = [i + offset for i, offset in enumerate(offsets.tolist())]
-            if len(set(target_ids)) < len(target_ids) or min(target_ids) < 0 or max(target_ids) >= num_target_ids:
-                raise CheckpointError(
-                    f"{file}: d2t names ids twice or outside 0..{num_target_ids - 1}; entry i must be target id - i"
-                )
-            return torch.tensor(target_ids)
-    return None
-
-
-def _read_offsets(file: Path) -> torch.Tensor | None:
-    if not file.is_file():
-        return None
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            return tensors.get_tensor(_OFFSETS) if _OFFSETS in tensors.keys() else None  # noqa: SIM118 - no mapping
-    except SafetensorError as error:
-        raise CheckpointError(f"{file}: is truncated or corrupt ({error}); fetch it again") from error

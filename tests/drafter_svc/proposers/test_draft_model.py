@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from drafter_svc.proposers.draft_model import DraftModel, load_draft_model, read_target_ids
+from drafter_svc.proposers.draft_model import DraftModel, load_draft_model
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal, Row
 from slipstream.config import EngineConfig
-from slipstream.errors import CheckpointError
 from slipstream.exchange import LAW_TOTAL, LawKind
 from slipstream.request import SamplingParams, VerificationMode
 from tests.drafter_svc.scripted import VOCAB, ScriptedRunner
@@ -154,22 +154,18 @@ def test_the_requests_shaping_is_applied_to_the_draft() -> None:
     assert set(proposal.token.law.token_ids.tolist()) == {VOCAB - 1, VOCAB - 2}
 
 
-def test_a_reduced_vocabulary_is_read_as_offsets_from_a_file_beside_the_weights(tmp_path: Path) -> None:
-    assert read_target_ids(tmp_path, 10) is None
-    save_file({"d2t": torch.tensor([1, 3, 7])}, tmp_path / "d2t.safetensors")
-    target_ids = read_target_ids(tmp_path, 10)
-    assert target_ids is not None
-    assert target_ids.tolist() == [1, 4, 9]
-
-
-@pytest.mark.parametrize("offsets", [[0, -1], [20], [-1]])
-def test_a_reduced_vocabulary_that_names_ids_twice_or_outside_is_refused(tmp_path: Path, offsets: list[int]) -> None:
-    save_file({"d2t": torch.tensor(offsets)}, tmp_path / "d2t.safetensors")
-    with pytest.raises(CheckpointError, match=r"d2t\.safetensors.*0\.\.9"):
-        read_target_ids(tmp_path, 10)
-
-
-def test_a_corrupt_vocabulary_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "d2t.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(CheckpointError, match=r"d2t\.safetensors"):
-        read_target_ids(tmp_path, 10)
+def test_a_checkpoint_of_a_reduced_vocabulary_drafts_the_same_laws_over_fewer_tokens(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    reduced = make_checkpoint(tmp_path / "reduced", vocab_size=320)
+    target_ids = torch.arange(3, 320, 7)
+    save_file({"d2t": target_ids - torch.arange(len(target_ids))}, reduced / "d2t.safetensors")
+    prompt = row([1, 2, 3], 0, temperature=0.0)
+    model = load_draft_model(engine(reduced), num_target_ids=320, num_kept=32)
+    ((part,),) = model.propose([prompt])
+    allowed = set(target_ids.tolist())
+    assert {part.token.token_id, *part.outcomes} <= allowed
+    ((everything,),) = load_draft_model(engine(checkpoint), num_target_ids=320, num_kept=32).propose(
+        [replace(prompt, num_outcomes=256)]
+    )
+    assert part.outcomes == tuple(token_id for token_id in everything.outcomes if token_id in allowed)[:4]
