@@ -124,16 +124,16 @@ class Link(Generic[ReceiverT, ItemT]):
 
     async def run(self) -> NoReturn:
         """Connects, serves and connects again, until cancelled."""
-        async with open_channel(self.address) as channel:
-            self._channel = channel
-            while True:
-                try:
+        while True:
+            try:
+                async with open_channel(self.address) as channel:  # a new one each time: it has no backoff to sit out
+                    self._channel = channel
                     await _until_one_ends(self._watch_health(channel), self._exchange(channel))
-                except (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as error:
-                    self._report(error)
-                finally:
-                    self._lose_connection()
-                await asyncio.sleep(RETRY_SECONDS)
+            except (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as error:
+                self._report(error)
+            finally:
+                self._lose_connection()
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _watch_health(self, channel: grpc.aio.Channel) -> None:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
@@ -191,6 +191,7 @@ class Link(Generic[ReceiverT, ItemT]):
 
     def _lose_connection(self) -> None:
         was_connected, self._connected = self._connected, False
+        self._channel = None
         self._serving.clear()
         receivers, self._receivers = self._receivers, {}
         self._closes, self._opens, self._items = {}, {}, []
