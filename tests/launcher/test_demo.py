@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.tenants import load_tenants
-from launcher.demo import PROMPTS, find_draft_model, load_prompts, make_policies, verdict, write_tenants
+from launcher.demo import PROMPTS, faster, find_draft_model, load_prompts, make_policies, verdict, write_tenants
 from launcher.figures import Figures
 from tests.launcher.process_table import children, gone
 
@@ -38,6 +38,12 @@ def test_a_draft_model_is_used_if_the_repository_ships_one(tmp_path: Path) -> No
     assert find_draft_model(tmp_path) is None
     (tmp_path / "small" / "config.json").write_text("{}")
     assert find_draft_model(tmp_path) == tmp_path / "small"
+
+
+def test_of_two_runs_the_less_disturbed_counts() -> None:
+    slow, fast = make_figures(10), make_figures(20)
+    assert faster(slow, fast) is fast
+    assert faster(fast, slow) is fast
 
 
 def test_the_verdict_tells_what_paid_and_what_cost() -> None:
