@@ -1,0 +1,113 @@
+"""Services for the statistical tests: a patient verifier, and services with one rule of exactness broken.
+
+`python -m tests.e2e.altered_services RULE[,RULE] OPTIONS...`. The patient verifier lets every sequence wait for its
+drafts, so that the test meets some however busy the machine is. Each wrong rule is one that could well be written; the
+test that the right services pass must fail on every one of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import drafter_svc.__main__ as drafter_main
+import verifier_svc.__main__ as verifier_main
+from drafter_svc.proposers import draft_model
+from drafter_svc.proposers.proposer import Proposal
+from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind
+from slipstream.sampling import draft_law
+from verifier_svc import draft_tree, waiting
+from verifier_svc import verifier as verifier_domain
+from verifier_svc.active_sequence import ActiveSequence
+
+NUM_TRULY_KEPT = 2
+CONFIDENT = 0.4
+
+
+def patient() -> None:
+    """Every sequence, not only a lone one, waits up to its bound for drafts; for its first token too."""
+
+    def awaits_drafts(self: ActiveSequence) -> bool:
+        return self._has_remote_proposer and not self._silent and self.max_wait_us > 0 and not self.has_drafts
+
+    def next_start(sequences: Collection[ActiveSequence]) -> float:
+        starts = (one.wait_ends_at if one.awaits_drafts else waiting.AT_ONCE for one in sequences)
+        return max(starts, default=waiting.NEVER)
+
+    ActiveSequence.awaits_drafts = property(awaits_drafts)  # type: ignore[assignment, method-assign]
+    verifier_domain.next_start = next_start  # type: ignore[attr-defined]
+
+
+def draw_from_truncated_law_but_ship_the_whole() -> None:
+    """The token comes from the likeliest few, the message says it came from the full distribution."""
+
+    def draw(token_ids: Any, counts: Any, *where: Any) -> Any:
+        kept = counts.astype(int)
+        kept[:, NUM_TRULY_KEPT:] = 0
+        kept[:, 0] += LAW_TOTAL - kept.sum(axis=1)
+        return draft_law.draw(token_ids, kept.astype(counts.dtype), *where)
+
+    draft_model.draw = draw  # type: ignore[attr-defined]
+
+
+def submit_a_guess_as_a_draft() -> None:
+    """Instead of the drawn token the first guessed outcome that leads away from it, as if it had been drawn."""
+    right = draft_model.DraftModel._draw
+
+    def guessed(proposal: Proposal) -> Proposal:
+        token = proposal.token
+        if token.law is None:
+            return proposal
+        others = (one for one in proposal.outcomes if one != token.token_id and token.law.probability(one) > 0)
+        return replace(proposal, token=replace(token, token_id=next(others, token.token_id)))
+
+    def draw(self: draft_model.DraftModel, logits: Any, rows: Sequence[Any]) -> list[Proposal]:
+        return [guessed(proposal) for proposal in right(self, logits, [replace(row, num_outcomes=8) for row in rows])]
+
+    draft_model.DraftModel._draw = draw  # type: ignore[method-assign]
+
+
+def merge_laws_of_two_proposers() -> None:
+    """The token that n-gram matching found is verified under the law that the model gave for its own token there."""
+    right = draft_tree.DraftTree._walk
+
+    def walk(self: draft_tree.DraftTree, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
+        children = draft_tree._children(self._front)
+        law = next((child.token.law for child in children if child.token.law is not None), None)
+        for token in list(right(self, num_tokens, proposer))[:1]:
+            if law is None or token.kind is not LawKind.ONE_HOT or token.token_id not in law.token_ids:
+                yield token
+            else:
+                yield DraftToken(token.token_id, LawKind.SPARSE, law)
+
+    draft_tree.DraftTree._walk = walk  # type: ignore[method-assign]
+
+
+def drop_by_own_confidence() -> None:
+    """A token is not submitted if its own draft probability is low."""
+    right = draft_tree.DraftTree._walk
+
+    def walk(self: draft_tree.DraftTree, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
+        for token in right(self, num_tokens, proposer):
+            if token.law is not None and token.law.probability(token.token_id) < CONFIDENT:
+                return
+            yield token
+
+    draft_tree.DraftTree._walk = walk  # type: ignore[method-assign]
+
+
+DRAFTER_RULES: dict[str, Callable[[], None]] = {
+    rule.__name__: rule for rule in (draw_from_truncated_law_but_ship_the_whole, submit_a_guess_as_a_draft)
+}
+VERIFIER_RULES: dict[str, Callable[[], None]] = {
+    rule.__name__: rule for rule in (merge_laws_of_two_proposers, drop_by_own_confidence)
+}
+
+
+if __name__ == "__main__":
+    rules = sys.argv.pop(1).split(",")
+    for rule in rules:
+        (DRAFTER_RULES | VERIFIER_RULES | {"patient": patient})[rule]()
+    (drafter_main if rules[0] in DRAFTER_RULES else verifier_main).app()

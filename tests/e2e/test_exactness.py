@@ -1,0 +1,148 @@
+"""At temperature 1 the services write what the target alone would: chi-square against the enumerated law.
+
+The vocabulary is tiny, so the law of the first tokens can be enumerated from the model. Many requests run at once, so
+that drafts hit, miss and come late. Every wrong rule of altered_services.py must fail the test.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from slipstream.models.loader import load_model
+from slipstream.request import SamplingParams
+from slipstream.sampling.target_law import shape_logits
+from tests.e2e.altered_services import DRAFTER_RULES, VERIFIER_RULES
+from tests.e2e.cluster import Answer, Cluster, request
+from tests.tiny_models import make_checkpoint
+
+VOCAB = 8
+PROMPT = [3, 4, 5, 6, 3, 4, 7, 3, 4, 5, 6, 7, 3, 4]  # repeats itself, so that n-gram matching drafts
+TARGET_LAYERS = 2
+NUM_REQUESTS = 1500
+AT_ONCE = 16
+SIGNIFICANCE = 1e-5  # outcomes of ratio mode depend on timing, so this is how often a right service may fail
+WRONG_BY = 0.05  # total variation that every wrong rule must show
+SAMPLING = SamplingParams(temperature=1.0, top_p=0.97)
+
+pytestmark = pytest.mark.timeout(300)
+
+TENANTS = [
+    {
+        "name": f"{mode}-{name}",
+        "mode": mode,
+        "proposers": proposers,
+        "num_draft_tokens": 2,
+        "fan_out": 2,
+        "max_wait_ms": 100,
+    }
+    for mode in ("ratio", "coupled")
+    for name, proposers in (("model", ["draft_model"]), ("both", ["ngram", "draft_model"]))
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("exactness")
+    target = make_checkpoint(folder / "target", vocab_size=VOCAB, layers=TARGET_LAYERS, logit_std=1.5, seed=3)
+    return target, make_checkpoint(folder / "draft", vocab_size=VOCAB, layers=1, logit_std=2.0, seed=4)
+
+
+@pytest.fixture(scope="module")
+def target_law(models: tuple[Path, Path]) -> npt.NDArray[np.float64]:
+    """[VOCAB, VOCAB, VOCAB]: the joint law of the first three output tokens."""
+    model = load_model(models[0], torch.float32, "cpu")
+    law = np.ones((VOCAB, VOCAB, VOCAB))
+    for depth in range(3):
+        for before in itertools.product(range(VOCAB), repeat=depth):
+            with torch.inference_mode():
+                hidden = model.forward_dense(torch.tensor([PROMPT + list(before)]))[:, -1]
+                probs = shape_logits(model.logits(hidden), [SAMPLING]).softmax(-1)[0].double().numpy()
+            law[before] *= probs.reshape(VOCAB, *[1] * (2 - depth))
+    return law
+
+
+async def sample(cluster: Cluster, tenant: str) -> list[Answer]:
+    requests = [
+        request(PROMPT, temperature=1.0, top_p=0.97, seed=seed, max_tokens=4, ignore_eos=True)
+        for seed in range(NUM_REQUESTS)
+    ]
+    async with cluster.client(tenant) as client:
+        return await client.generate_all(requests, AT_ONCE)
+
+
+def p_values(answers: Sequence[Answer], law: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Of the first token, and of the joint first two and the joint second and third."""
+    tokens = np.array([answer.token_ids[:3] for answer in answers])
+    return {
+        "first": _p_value(tokens[:, :1], law.sum((1, 2))),
+        "first two": _p_value(tokens[:, :2], law.sum(2)),
+        "second and third": _p_value(tokens[:, 1:3], law.sum(0)),
+    }
+
+
+def distance(answers: Sequence[Answer], law: npt.NDArray[np.float64]) -> float:
+    """Total variation between the first tokens seen and due; for the right law about 0.02."""
+    tokens = np.array([answer.token_ids[:1] for answer in answers])
+    seen = _counts(tokens, (VOCAB,)) / len(answers)
+    return float(np.abs(seen - law.sum((1, 2))).sum() / 2)
+
+
+def _p_value(tokens: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
+    seen, due = _counts(tokens, law.shape).ravel(), law.ravel() * len(tokens)
+    if seen[due == 0].any():
+        return 0.0  # a token that the target never writes
+    common = due >= 5
+    rare = ~common & (due > 0)
+    seen = np.append(seen[common], seen[rare].sum())
+    due = np.append(due[common], due[rare].sum())
+    keep = due > 0
+    return float(chisquare(seen[keep], due[keep] * seen[keep].sum() / due[keep].sum()).pvalue)
+
+
+def _counts(tokens: npt.NDArray[np.int64], shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    counts = np.zeros(shape)
+    for token_ids, count in Counter(map(tuple, tokens)).items():
+        counts[token_ids] = count
+    return counts
+
+
+def start(cluster: Cluster, models: tuple[Path, Path], rule: str = "") -> None:
+    target, draft = models
+    altered = "tests.e2e.altered_services"
+    cluster.verifier(target, module=f"{altered} patient{',' + rule if rule in VERIFIER_RULES else ''}")
+    cluster.drafter(draft, module=f"{altered} {rule}" if rule in DRAFTER_RULES else "drafter_svc")
+    cluster.gateway(TENANTS)
+
+
+async def test_every_way_of_drafting_writes_the_target_law(
+    tmp_path: Path, models: tuple[Path, Path], target_law: npt.NDArray[np.float64]
+) -> None:
+    with Cluster(tmp_path) as cluster:
+        start(cluster, models)
+        for tenant in (tenant["name"] for tenant in TENANTS):
+            answers = await sample(cluster, str(tenant))
+            submitted = sum(answer.last.usage.num_draft_tokens for answer in answers)
+            accepted = sum(answer.last.usage.accepted_tokens for answer in answers)
+            assert 0.1 * submitted < accepted < 0.95 * submitted, (tenant, accepted, submitted)
+            assert min(p_values(answers, target_law).values()) > SIGNIFICANCE, (tenant, p_values(answers, target_law))
+
+
+@pytest.mark.parametrize("rule", [*DRAFTER_RULES, *VERIFIER_RULES])
+async def test_a_wrong_rule_is_found_out(
+    tmp_path: Path, models: tuple[Path, Path], target_law: npt.NDArray[np.float64], rule: str
+) -> None:
+    with Cluster(tmp_path) as cluster:
+        start(cluster, models, rule)
+        tenant = "ratio-both" if rule == "merge_laws_of_two_proposers" else "ratio-model"
+        answers = await sample(cluster, tenant)
+    assert distance(answers, target_law) > WRONG_BY
+    assert min(p_values(answers, target_law).values()) < SIGNIFICANCE
