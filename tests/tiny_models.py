@@ -96,8 +96,8 @@ def write_tokenizer(path: Path, vocab_size: int) -> None:
     alphabet = sorted(ByteLevel.alphabet(), key=lambda char: (not char.isascii(), not char.isalpha(), char))
     words = [*SPECIAL_TOKENS, *alphabet, *(f"<extra_{i}>" for i in range(vocab_size))][:vocab_size]
     tokenizer = Tokenizer(BPE(vocab={word: i for i, word in enumerate(words)}, merges=[]))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = ByteLevelDecoder()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
     tokenizer_config = {
