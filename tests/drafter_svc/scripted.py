@@ -216,3 +216,14 @@ class ScriptedVerifier:
         self.committed += commit.token_ids
         self.tree.advance(commit.token_ids)
         return commit
+
+    def commit_others(self, count: int) -> Commit:
+        """A pass that accepted another proposer's drafts, in the second place an unlikely one."""
+        token_ids: tuple[int, ...] = ()
+        for i in range(count):
+            logits = self._logits([*self.committed, *token_ids])
+            token_ids += (int(logits.argmin() if i == 1 else logits.argmax()),)
+        commit = Commit(self.request.sequence_id, len(self.committed), token_ids, count - 1, count - 1, "ngram")
+        self.committed += token_ids
+        self.tree.advance(token_ids)
+        return commit

@@ -95,6 +95,11 @@ def test_a_miss_keeps_the_kv_of_what_agreed_and_releases_the_rest(driven: Driven
     assert driven.sequence.branches == []
 
 
+def test_a_commit_that_leaves_the_trunk_early_is_fed_from_there(driven: Driven) -> None:
+    driven.commit(6, 3, 7, 8)
+    assert driven.sequence.tokens_to_feed(driven.sequence.trunk) == [3, 7, 8]
+
+
 def test_a_commit_along_the_trunk_keeps_trunk_and_the_branches_that_leave_it_later(driven: Driven) -> None:
     early, late = driven.branch(0, 2), driven.branch(3, 1)
     driven.feed(late, 9)
