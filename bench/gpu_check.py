@@ -20,10 +20,10 @@ PYTEST = [
 ]
 SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
 STEPS = {  # seconds at most, command
-    "tests": (125, [*PYTEST, "-n", "12", "--maxfail=40", *KERNEL_TESTS]),
-    "verify": (70, [sys.executable, "-m", "bench.bench_verify"]),
-    "kernels": (70, [sys.executable, "-m", "bench.bench_kernels"]),
-    "memcheck": (75, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
+    "tests": (115, [*PYTEST, "-n", "12", "--maxfail=40", *KERNEL_TESTS]),
+    "verify": (65, [sys.executable, "-m", "bench.bench_verify"]),
+    "kernels": (65, [sys.executable, "-m", "bench.bench_kernels"]),
+    "memcheck": (70, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
 }
 
 

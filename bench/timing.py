@@ -49,6 +49,7 @@ def microseconds(runs: list[Callable[[], object]]) -> float:
 
 def copy_bandwidth(num_bytes: int = 4 << 30) -> float:
     """Bytes per second of a large device-to-device copy, those read plus those written."""
-    source = torch.empty(num_bytes, dtype=torch.uint8, device="cuda").random_()
+    source = torch.randn(num_bytes // 4, device="cuda")
     target = torch.empty_like(source)
-    return 2 * num_bytes / (graph_microseconds(captured(lambda: target.copy_(source)), 10) * 1e-6)
+    # A kernel, not copy_: in a graph that becomes a copy node, which here moved 2.8 TB/s where kernels move 4.3.
+    return 2 * num_bytes / (graph_microseconds(captured(lambda: torch.neg(source, out=target)), 10) * 1e-6)

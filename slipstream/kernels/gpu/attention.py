@@ -17,25 +17,38 @@ from slipstream.engine.batch import ForwardBatch
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 PROGRAMS_WANTED = 264  # two for each of a Hopper's 132 multiprocessors
-SHORTEST_SPLIT = 128  # keys; shorter ones cost more to merge than they save
+SHORTEST_SPLIT = 64  # keys: one turn of the loop
 LONGEST_SPLIT = 4096  # keys; one program that reads more would finish long after the others
 SCRATCH_BYTES = 64 << 20
 MAX_SPLITS = 64
 
 
 @triton.jit
-def _find_sequence(query_starts_ptr, tile, num_seqs, BLOCK_Q: tl.constexpr, SEQUENCES: tl.constexpr):
-    """Which sequence a tile belongs to, its first token, its number of tokens, the tile's first token within it.
+def _find_sequence(
+    query_starts_ptr: tl.tensor,
+    context_lens_ptr: tl.tensor,
+    tile: tl.tensor,
+    num_seqs: tl.tensor,
+    BLOCK_Q: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+) -> tuple[tl.tensor, ...]:
+    """A tile's sequence, that one's first token, number of tokens and context length, and the tile's first token in it.
 
-    Sequence i owns tiles query_starts[i] // BLOCK_Q + i and on: always enough of them, sometimes one too many.
+    Sequence i owns tiles query_starts[i] // BLOCK_Q + i and on: always enough of them, sometimes one too many. All is
+    read in one go and picked out in registers: loads that wait for each other are what a small launch is made of.
     """
     index = tl.arange(0, SEQUENCES)
-    starts = tl.load(query_starts_ptr + index, mask=index < num_seqs, other=0).to(tl.int32)
-    owned = (starts // BLOCK_Q + index <= tile) & (index < num_seqs)
+    inside = index < num_seqs
+    starts = tl.load(query_starts_ptr + index, mask=inside, other=0).to(tl.int32)
+    ends = tl.load(query_starts_ptr + index + 1, mask=inside, other=0).to(tl.int32)
+    contexts = tl.load(context_lens_ptr + index, mask=inside, other=0).to(tl.int32)
+    owned = (starts // BLOCK_Q + index <= tile) & inside
     sequence = tl.sum(owned.to(tl.int32), 0) - 1
-    first = tl.load(query_starts_ptr + sequence).to(tl.int32)
-    query_len = tl.load(query_starts_ptr + sequence + 1).to(tl.int32) - first
-    return sequence, first, query_len, (tile - first // BLOCK_Q - sequence) * BLOCK_Q
+    chosen = index == sequence
+    first = tl.sum(tl.where(chosen, starts, 0), 0)
+    query_len = tl.sum(tl.where(chosen, ends, 0), 0) - first
+    context_len = tl.sum(tl.where(chosen, contexts, 0), 0)
+    return sequence, first, query_len, context_len, (tile - first // BLOCK_Q - sequence) * BLOCK_Q
 
 
 @triton.jit
@@ -62,17 +75,16 @@ def _paged_attention_kernel(
     SEQUENCES: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+) -> None:
     """output = softmax(query . keys / sqrt(head_dim)) . values over the keys at or before each query's position."""
     BLOCK_Q: tl.constexpr = BLOCK_M // SHARING
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
-    sequence, first, query_len, offset = _find_sequence(
-        query_starts_ptr, tl.program_id(0), num_seqs, BLOCK_Q, SEQUENCES
+    sequence, first, query_len, context_len, offset = _find_sequence(
+        query_starts_ptr, context_lens_ptr, tl.program_id(0), num_seqs, BLOCK_Q, SEQUENCES
     )
     if offset >= query_len:
         return
-    context_len = tl.load(context_lens_ptr + sequence).to(tl.int32)
     rows = tl.arange(0, BLOCK_M)
     dims = tl.arange(0, DIMS)
     row_tokens = offset + rows // SHARING
@@ -134,7 +146,7 @@ def _merge_splits_kernel(
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,
     SPLITS: tl.constexpr,
-):
+) -> None:
     """output = sum of 2^(weight - largest) partial / sum of 2^(weight - largest)."""
     row = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, SPLITS)

@@ -62,6 +62,7 @@ class CheckTable:
     law_width: int
     max_rows: int  # of one sequence
     limited: bool  # some row has limits
+    searched: bool  # some row has top_k or top_p, whose limits must be searched for
     drawn: bool  # some token is drawn after the rows are decided
 
     @property
@@ -92,6 +93,7 @@ def pack_checks(checks: Sequence[SequenceCheck], vocab_size: int, device: torch.
         law_width=law_width,
         max_rows=1 + max(len(check.draft) for check in checks),
         limited=bool(words[:, Column.LIMITED].any()),
+        searched=bool((columns[:, Column.TOP_K] > 0).any() or (columns[:, Column.TOP_P] < 1).any()),
         drawn=bool((words[:, Column.KIND] >= RowKind.RATIO).any()),
     )
 
@@ -103,11 +105,14 @@ def _row(check: SequenceCheck, offset: int, token: DraftToken | None, vocab_size
     row[Column.DRAFT_ID] = token.token_id if token else PAD
     row[Column.POSITION] = check.base + offset
     row[Column.SAMPLE_INDEX] = check.sample_index
-    row[Column.LIMITED] = _is_limited(sampling, vocab_size)
-    row[Column.TOP_K] = sampling.top_k if sampling.top_k < vocab_size else 0
     row[Column.TEMPERATURE] = 1.0 if sampling.greedy else max(sampling.temperature, SMALLEST_TEMPERATURE)
-    row[Column.TOP_P] = sampling.top_p
-    row[Column.MIN_P_REACH] = -math.log(sampling.min_p) if sampling.min_p else math.inf
+    row[Column.TOP_P] = 1.0
+    row[Column.MIN_P_REACH] = math.inf
+    if _is_limited(sampling, vocab_size):
+        row[Column.LIMITED] = 1
+        row[Column.TOP_K] = sampling.top_k if sampling.top_k < vocab_size else 0
+        row[Column.TOP_P] = sampling.top_p
+        row[Column.MIN_P_REACH] = -math.log(sampling.min_p) if sampling.min_p else math.inf
     return row
 
 
@@ -147,4 +152,5 @@ def _write_laws(
         row[NUM_COLUMNS : NUM_COLUMNS + length] = law.token_ids
         row[NUM_COLUMNS + law_width : NUM_COLUMNS + law_width + length] = law.counts
         u = uniform(random_words(check.accept_key, check.base + offset, check.sample_index, Stream.ACCEPT))
-        row[[Column.UNIFORM, Column.DRAFT_PROB]] = np.float32((u, law.probability(token.token_id))).view(np.int32)
+        numbers = np.array((u, law.probability(token.token_id)), dtype=np.float32)
+        row[[Column.UNIFORM, Column.DRAFT_PROB]] = numbers.view(np.int32)

@@ -21,7 +21,7 @@ def _rms_norm_kernel(
     eps: float,
     ADD: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+) -> None:
     """output = s / sqrt(mean(s^2) + eps) * weight with s = x (+ residual), in fp32."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)

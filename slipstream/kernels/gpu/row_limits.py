@@ -1,9 +1,10 @@
-"""Where top-k, top-p and min-p cut a row off, found without sorting. One program per row; others leave at once.
+"""Where top-k, top-p and min-p cut a row off, found without sorting.
 
 Every limit is a distance below the row's largest logit: tokens further away are removed, tokens of one distance share
-one fate. The search counts how many tokens, and how much weight, lie within each of PIVOTS distances in one read, keeps
-the bracket that holds the limit, copies the tokens in it aside once they are few, and goes on among those alone. Top-k
-then takes three reads of the logits with the statistics' one, top-p after it one more: they come from the L2 cache.
+one fate. Two reads by all of the GPU count the tokens, and their weight, within each of PIVOTS distances: first evenly
+spaced ones, then some between those two that the limit lies between. That leaves few candidates; a last read, by one
+program per row, copies them aside and searches among them. With the statistics' own that makes four reads, for top-k
+and top-p together, most of them from the L2 cache. Only limits that keep more than SET_ASIDE tokens may cost more.
 """
 
 from __future__ import annotations
@@ -16,30 +17,52 @@ from slipstream.kernels.gpu.check_table import CheckTable, Column, RowKind
 from slipstream.kernels.gpu.row_statistics import RowParts, distances, load_float, residual_noise
 
 KIND = tl.constexpr(int(Column.KIND))
-LIMITED = tl.constexpr(int(Column.LIMITED))
 TOP_K = tl.constexpr(int(Column.TOP_K))
+LIMITED = tl.constexpr(int(Column.LIMITED))
 TEMPERATURE = tl.constexpr(int(Column.TEMPERATURE))
 TOP_P = tl.constexpr(int(Column.TOP_P))
 MIN_P_REACH = tl.constexpr(int(Column.MIN_P_REACH))
 MATCH = tl.constexpr(int(RowKind.MATCH))
 LARGEST, TOTAL, BEST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(3)
 EVERYTHING = tl.constexpr(0x7F800000)  # the bits of infinity: a limit that removes nothing
-PIVOTS = 32
-FIRST_REACH = 24.0  # the first pivots lie evenly up to here: e^-24 of a 150k vocabulary weighs nothing
-BLOCK = 512
-SET_ASIDE = 8192  # tokens of a bracket that fit in the scratch
+PIVOTS = tl.constexpr(32)
+PIVOT_STEP = tl.constexpr(0.75)  # 32 of these reach 24: what lies beyond, of a 150k vocabulary, weighs nothing
+BLOCK = tl.constexpr(256)
+SET_ASIDE = tl.constexpr(8192)
+CHUNK = 4096  # tokens that one program counts
 
 
 @triton.jit
-def _within(source_ptr, count, largest, temperature, pivots, PIVOTS: tl.constexpr, BLOCK: tl.constexpr):
-    """How many of the source's logits lie within each pivot (the bits of a distance), and what they weigh."""
+def _row_law(
+    settings_ptr: tl.tensor, values_ptr: tl.tensor, num_tiles: tl.tensor, TILES: tl.constexpr
+) -> tuple[tl.tensor, ...]:
+    """The row's largest logit, temperature and total weight, and the largest logit of each tile."""
+    tiles = tl.arange(0, TILES)
+    inside = tiles < num_tiles
+    tops = tl.load(values_ptr + tiles * 4 + LARGEST, mask=inside, other=float("-inf"))
+    totals = tl.load(values_ptr + tiles * 4 + TOTAL, mask=inside, other=0.0)
+    largest = tl.max(tops, 0)
+    temperature = load_float(settings_ptr, TEMPERATURE)
+    return largest, temperature, tl.sum(totals * tl.exp(-distances(tops, largest, temperature)), 0), tops
+
+
+@triton.jit
+def _within(
+    source_ptr: tl.tensor,
+    start: tl.tensor,
+    end: tl.tensor,
+    largest: tl.tensor,
+    temperature: tl.tensor,
+    pivots: tl.tensor,
+) -> tuple[tl.tensor, ...]:
+    """How many of the logits source[start:end] lie within each pivot (the bits of a distance), and what they weigh."""
     counts = tl.zeros([PIVOTS, BLOCK], tl.float32)
     weights = tl.zeros([PIVOTS, BLOCK], tl.float32)
-    for start in range(0, count, BLOCK):
-        index = start + tl.arange(0, BLOCK)
-        logits = tl.load(source_ptr + index, mask=index < count, other=float("-inf")).to(tl.float32)
+    for first in range(start, end, BLOCK):
+        index = first + tl.arange(0, BLOCK)
+        logits = tl.load(source_ptr + index, mask=index < end, other=float("-inf")).to(tl.float32)
         distance = distances(logits, largest, temperature)
-        keys = tl.where(index < count, distance.to(tl.int32, bitcast=True), 0x7FFFFFFF)
+        keys = tl.where(index < end, distance.to(tl.int32, bitcast=True), 0x7FFFFFFF)
         near = keys[None, :] <= pivots[:, None]
         counts += tl.where(near, 1.0, 0.0)
         weights += tl.where(near, tl.exp(-distance)[None, :], 0.0)
@@ -47,76 +70,202 @@ def _within(source_ptr, count, largest, temperature, pivots, PIVOTS: tl.constexp
 
 
 @triton.jit
-def _set_aside(source_ptr, aside_ptr, count, largest, temperature, low, high, BLOCK: tl.constexpr):
-    """Copies the logits in the bracket (low, high] to the scratch."""
+def _even_pivots() -> tl.tensor:
+    slots = tl.arange(0, PIVOTS)
+    return tl.where(slots == PIVOTS - 1, EVERYTHING, ((slots + 1) * PIVOT_STEP).to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def _pivots_between(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """The last one is high itself."""
+    return low + ((high - low).to(tl.int64) * (tl.arange(0, PIVOTS) + 1) // PIVOTS).to(tl.int32)
+
+
+@triton.jit
+def _narrow(
+    pivots: tl.tensor,
+    counts: tl.tensor,
+    weights: tl.tensor,
+    wanted: tl.tensor,
+    by_weight: tl.tensor,
+    low: tl.tensor,
+    low_count: tl.tensor,
+    low_weight: tl.tensor,
+) -> tuple[tl.tensor, ...]:
+    """The two pivots that the limit lies between: within `low` lies less than wanted, within `high` enough, or all."""
+    slots = tl.arange(0, PIVOTS)
+    enough = tl.where(by_weight, weights, counts) >= wanted
+    chosen = tl.min(tl.where(enough, slots, PIVOTS - 1), 0)  # rounding may keep all from being enough: all are kept
+    at, below = slots == chosen, slots == chosen - 1
+    low = tl.where(chosen > 0, tl.sum(tl.where(below, pivots, 0), 0), low)
+    low_count = tl.where(chosen > 0, tl.sum(tl.where(below, counts, 0.0), 0), low_count)
+    low_weight = tl.where(chosen > 0, tl.sum(tl.where(below, weights, 0.0), 0), low_weight)
+    high = tl.sum(tl.where(at, pivots, 0), 0)
+    high_count = tl.sum(tl.where(at, counts, 0.0), 0)
+    return low, low_count, low_weight, high, high_count, tl.sum(tl.where(at, weights, 0.0), 0)
+
+
+@triton.jit
+def _load_sums(sums_ptr: tl.tensor, num_chunks: tl.tensor, CHUNKS: tl.constexpr) -> tuple[tl.tensor, ...]:
+    """Counts and weights within each pivot, of the whole row."""
+    chunks = tl.arange(0, CHUNKS)[:, None]
+    at = sums_ptr + chunks * 2 * PIVOTS + tl.arange(0, PIVOTS)[None, :]
+    counts = tl.load(at, mask=chunks < num_chunks, other=0.0)
+    return tl.sum(counts, 0), tl.sum(tl.load(at + PIVOTS, mask=chunks < num_chunks, other=0.0), 0)
+
+
+@triton.jit
+def _first_bracket(
+    settings_ptr: tl.tensor, sums_ptr: tl.tensor, num_chunks: tl.tensor, total: tl.tensor, CHUNKS: tl.constexpr
+) -> tuple[tl.tensor, ...]:
+    """Where the row's first limit lies among the even pivots: top-k's, or else top-p's."""
+    counts, weights = _load_sums(sums_ptr, num_chunks, CHUNKS)
+    top_k = tl.load(settings_ptr + TOP_K)
+    by_weight = top_k == 0
+    wanted = tl.where(by_weight, load_float(settings_ptr, TOP_P) * total, top_k * 1.0)
+    low, low_count, low_weight, high, high_count, high_weight = _narrow(
+        _even_pivots(), counts, weights, wanted, by_weight, -1, 0.0, 0.0
+    )
+    return wanted, by_weight, low, low_count, low_weight, high, high_count, high_weight
+
+
+@triton.jit
+def _pivot_sums_kernel(
+    logits_ptr: tl.tensor,  # [num_rows, vocab_size], rows row_stride apart
+    table_ptr: tl.tensor,  # [num_rows, width] int32
+    values_ptr: tl.tensor,  # [num_rows, num_tiles, 4] fp32
+    even_ptr: tl.tensor,  # [num_rows, num_chunks, 2, PIVOTS] fp32: counts and weights; out unless FINE
+    fine_ptr: tl.tensor,  # the same shape, out if FINE
+    row_stride: int,
+    width: int,
+    vocab_size: int,
+    num_tiles: int,
+    num_chunks: int,
+    FINE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    TILES: tl.constexpr,
+    CHUNKS: tl.constexpr,
+) -> None:
+    """sums[pivot] = number and weight of the chunk's tokens within the pivot."""
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
+    settings_ptr = table_ptr + row * width
+    if (tl.load(settings_ptr + TOP_K) == 0) & (load_float(settings_ptr, TOP_P) == 1.0):
+        return
+    largest, temperature, total, _ = _row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
+    sums_ptr = even_ptr
+    pivots = _even_pivots()
+    if FINE:
+        _, _, low, _, _, high, _, _ = _first_bracket(
+            settings_ptr, even_ptr + row * num_chunks * 2 * PIVOTS, num_chunks, total, CHUNKS
+        )
+        pivots = _pivots_between(low, high)
+        sums_ptr = fine_ptr
+    start = chunk * CHUNK
+    counts, weights = _within(
+        logits_ptr + row * row_stride, start, min(start + CHUNK, vocab_size), largest, temperature, pivots
+    )
+    at = sums_ptr + (row * num_chunks + chunk) * 2 * PIVOTS + tl.arange(0, PIVOTS)
+    tl.store(at, counts)
+    tl.store(at + PIVOTS, weights)
+
+
+@triton.jit
+def _set_aside(
+    row_ptr: tl.tensor,
+    aside_ptr: tl.tensor,
+    vocab_size: tl.tensor,
+    largest: tl.tensor,
+    temperature: tl.tensor,
+    low: tl.tensor,
+    high: tl.tensor,
+) -> tl.tensor:
+    """Copies the logits in the bracket (low, high], of which there are few enough, and returns their number."""
     copied = 0
-    for start in range(0, count, BLOCK):
-        index = start + tl.arange(0, BLOCK)
-        logits = tl.load(source_ptr + index, mask=index < count, other=float("-inf")).to(tl.float32)
+    for first in range(0, vocab_size, 4 * BLOCK):
+        index = first + tl.arange(0, 4 * BLOCK)
+        logits = tl.load(row_ptr + index, mask=index < vocab_size, other=float("-inf")).to(tl.float32)
         keys = distances(logits, largest, temperature).to(tl.int32, bitcast=True)
-        chosen = (index < count) & (keys > low) & (keys <= high)
-        ranks = tl.cumsum(chosen.to(tl.int32), 0)
-        tl.store(aside_ptr + copied + ranks - 1, logits, mask=chosen)
-        copied += tl.sum(chosen.to(tl.int32), 0)
+        chosen = ((index < vocab_size) & (keys > low) & (keys <= high)).to(tl.int32)
+        places = copied + tl.cumsum(chosen, 0) - 1
+        tl.store(aside_ptr + places, logits, mask=(chosen == 1) & (places < SET_ASIDE))
+        copied += tl.sum(chosen, 0)
     tl.debug_barrier()  # the other threads read what this one wrote
     return copied
 
 
 @triton.jit
 def _search(
-    row_ptr,
-    aside_ptr,
-    vocab_size,
-    largest,
-    temperature,
-    wanted,  # tokens, or weight
-    reach,  # nothing beyond this distance (its bits) counts
-    BY_WEIGHT: tl.constexpr,
-    PIVOTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SET_ASIDE: tl.constexpr,
-    FIRST_REACH: tl.constexpr,
-):
-    """The least distance (its bits) within which as much as wanted lies, and the weight within it.
-
-    Keeps a bracket: within `low` lies less than wanted, within `high` enough, or all there is.
-    """
-    slots = tl.arange(0, PIVOTS)
-    low, high = -1, reach
-    low_count, low_weight = 0.0, 0.0
-    high_count, high_weight = vocab_size * 1.0, float("inf")
-    aside_count, aside_weight = 0.0, 0.0  # what lies nearer than the tokens set aside
-    aside = -1  # how many those are
-    pivots = ((slots + 1) * (FIRST_REACH / PIVOTS)).to(tl.float32).to(tl.int32, bitcast=True)
-    pivots = tl.where(slots == PIVOTS - 1, reach, tl.minimum(pivots, reach))
-    unresolved = True
-    while unresolved:
-        if aside >= 0:
-            counts, weights = _within(aside_ptr, aside, largest, temperature, pivots, PIVOTS, BLOCK)
-            counts += aside_count
-            weights += aside_weight
-        else:
-            counts, weights = _within(row_ptr, vocab_size, largest, temperature, pivots, PIVOTS, BLOCK)
-        enough = (weights if BY_WEIGHT else counts) >= wanted
-        enough = enough | (slots == PIVOTS - 1)  # rounding may keep even all from being enough: then all are kept
-        chosen = tl.min(tl.where(enough, slots, PIVOTS - 1), 0)
-        below = slots == chosen - 1
-        at = slots == chosen
-        if chosen > 0:
-            low = tl.sum(tl.where(below, pivots, 0), 0)
-            low_count = tl.sum(tl.where(below, counts, 0.0), 0)
-            low_weight = tl.sum(tl.where(below, weights, 0.0), 0)
-        high = tl.sum(tl.where(at, pivots, 0), 0)
-        high_count = tl.sum(tl.where(at, counts, 0.0), 0)
-        high_weight = tl.sum(tl.where(at, weights, 0.0), 0)
-        unresolved = (high - low > 1) & (high_count - low_count > 1.5)
-        if unresolved & (aside < 0) & (high_count - low_count <= SET_ASIDE):
-            aside = _set_aside(row_ptr, aside_ptr, vocab_size, largest, temperature, low, high, BLOCK)
-            aside_count = low_count
-            aside_weight = low_weight
-        span = (high - low).to(tl.int64)
-        pivots = low + (span * (slots + 1) // PIVOTS).to(tl.int32)  # the last one is high itself
+    source_ptr: tl.tensor,
+    count: tl.tensor,
+    largest: tl.tensor,
+    temperature: tl.tensor,
+    wanted: tl.tensor,
+    by_weight: tl.tensor,
+    base_count: tl.tensor,
+    base_weight: tl.tensor,  # what lies nearer than all of the source
+    low: tl.tensor,
+    low_count: tl.tensor,
+    low_weight: tl.tensor,
+    high: tl.tensor,
+    high_count: tl.tensor,
+    high_weight: tl.tensor,
+) -> tuple[tl.tensor, ...]:
+    """The least distance (its bits) within which as much as wanted lies, and the weight within it."""
+    while (high > low + 1) & (high_count - low_count > 1.5):
+        pivots = _pivots_between(low, high)
+        counts, weights = _within(source_ptr, 0, count, largest, temperature, pivots)
+        low, low_count, low_weight, high, high_count, high_weight = _narrow(
+            pivots, counts + base_count, weights + base_weight, wanted, by_weight, low, low_count, low_weight
+        )
     return high, high_weight
+
+
+@triton.jit
+def _top_k_top_p(
+    settings_ptr: tl.tensor,
+    row_ptr: tl.tensor,
+    aside_ptr: tl.tensor,
+    even_ptr: tl.tensor,
+    fine_ptr: tl.tensor,
+    vocab_size: tl.tensor,
+    num_chunks: tl.tensor,
+    largest: tl.tensor,
+    temperature: tl.tensor,
+    total: tl.tensor,
+    CHUNKS: tl.constexpr,
+) -> tuple[tl.tensor, ...]:
+    """The distance (its bits) that top-k and then top-p leave, and the weight within it."""
+    wanted, by_weight, low, low_count, low_weight, high, _, _ = _first_bracket(
+        settings_ptr, even_ptr, num_chunks, total, CHUNKS
+    )
+    counts, weights = _load_sums(fine_ptr, num_chunks, CHUNKS)
+    low, low_count, low_weight, high, high_count, high_weight = _narrow(
+        _pivots_between(low, high), counts, weights, wanted, by_weight, low, low_count, low_weight
+    )
+    all_aside = high_count <= SET_ASIDE  # then top-p finds its tokens there too
+    some_aside = (high_count - low_count <= SET_ASIDE) & (high_count > SET_ASIDE)
+    source_ptr, source_count = row_ptr, vocab_size
+    if all_aside | some_aside:
+        nearest = tl.where(all_aside, -1, low)
+        source_count = _set_aside(row_ptr, aside_ptr, vocab_size, largest, temperature, nearest, high)
+        source_ptr = aside_ptr
+    reach, total = _search(
+        source_ptr, source_count, largest, temperature, wanted, by_weight,
+        tl.where(some_aside, low_count, 0.0), tl.where(some_aside, low_weight, 0.0),
+        low, low_count, low_weight, high, high_count, high_weight,
+    )  # fmt: skip
+    top_p = load_float(settings_ptr, TOP_P)
+    if (top_p < 1) & (by_weight == 0):
+        if all_aside == 0:
+            source_ptr = row_ptr
+            source_count = vocab_size
+        zero = total * 0
+        reach, total = _search(
+            source_ptr, source_count, largest, temperature, top_p * total, top_p < 1, zero, zero,
+            reach * 0 - 1, zero, zero, reach, zero + float("inf"), total,
+        )  # fmt: skip
+    return reach, total
 
 
 @triton.jit
@@ -125,19 +274,19 @@ def _row_limits_kernel(
     table_ptr: tl.tensor,  # [num_rows, width] int32
     values_ptr: tl.tensor,  # [num_rows, num_tiles, 4] fp32, changed: totals and best scores of what is kept
     tokens_ptr: tl.tensor,  # [num_rows, num_tiles] int32, changed likewise
+    even_ptr: tl.tensor,  # [num_rows, num_chunks, 2, PIVOTS] fp32
+    fine_ptr: tl.tensor,  # the same shape
     aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE] fp32, scratch
     reach_ptr: tl.tensor,  # [num_rows] fp32, out: tokens further below the largest are removed
     row_stride: int,
     width: int,
     vocab_size: int,
     num_tiles: int,
+    num_chunks: int,
     TILE: tl.constexpr,
     TILES: tl.constexpr,
-    PIVOTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SET_ASIDE: tl.constexpr,
-    FIRST_REACH: tl.constexpr,
-):
+    CHUNKS: tl.constexpr,
+) -> None:
     """reach = min(k-th least distance, least distance with weight top_p of what top-k kept, -log(min_p))."""
     row = tl.program_id(0).to(tl.int64)
     settings_ptr = table_ptr + row * width
@@ -145,34 +294,23 @@ def _row_limits_kernel(
         tl.store(reach_ptr + row, float("inf"))
         return
     row_ptr = logits_ptr + row * row_stride
-    aside_ptr += row * SET_ASIDE
     tiles = tl.arange(0, TILES)
+    inside = tiles < num_tiles
     parts = row * num_tiles + tiles
-    tops = tl.load(values_ptr + parts * 4 + LARGEST, mask=tiles < num_tiles, other=float("-inf"))
-    totals = tl.load(values_ptr + parts * 4 + TOTAL, mask=tiles < num_tiles, other=0.0)
-    largest = tl.max(tops, 0)
-    temperature = load_float(settings_ptr, TEMPERATURE)
-    total = tl.sum(totals * tl.exp(-distances(tops, largest, temperature)), 0)
+    largest, temperature, total, tops = _row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
     reach = EVERYTHING
-    top_k = tl.load(settings_ptr + TOP_K)
-    if top_k > 0:
-        reach, total = _search(
-            row_ptr, aside_ptr, vocab_size, largest, temperature, top_k * 1.0, reach,
-            False, PIVOTS, BLOCK, SET_ASIDE, FIRST_REACH,
-        )  # fmt: skip
-    top_p = load_float(settings_ptr, TOP_P)
-    if top_p < 1:
-        reach, total = _search(
-            row_ptr, aside_ptr, vocab_size, largest, temperature, top_p * total, reach,
-            True, PIVOTS, BLOCK, SET_ASIDE, FIRST_REACH,
+    if (tl.load(settings_ptr + TOP_K) > 0) | (load_float(settings_ptr, TOP_P) < 1.0):
+        sums = row * num_chunks * 2 * PIVOTS
+        reach, total = _top_k_top_p(
+            settings_ptr, row_ptr, aside_ptr + row * SET_ASIDE, even_ptr + sums, fine_ptr + sums,
+            vocab_size, num_chunks, largest, temperature, total, CHUNKS,
         )  # fmt: skip
     min_p_reach = load_float(settings_ptr, MIN_P_REACH).to(tl.int32, bitcast=True)
     again = (tl.load(settings_ptr + KIND) == MATCH) | (min_p_reach < reach)
     reach = tl.minimum(reach, min_p_reach)
     tl.store(reach_ptr + row, reach.to(tl.float32, bitcast=True))
-    tl.store(values_ptr + parts * 4 + TOTAL, tl.where(tiles == 0, total, 0.0), mask=tiles < num_tiles)
-    tl.store(values_ptr + parts * 4 + LARGEST, largest, mask=tiles < num_tiles)
-    if again:
+    tl.store(values_ptr + parts * 4 + LARGEST, largest, mask=inside)
+    if again:  # for the weight and the best of what is kept, in the tiles that keep something
         total = 0.0
         best_score, best_token = float("-inf"), 0
         for tile in range(num_tiles):
@@ -188,9 +326,9 @@ def _row_limits_kernel(
                 if score > best_score:
                     best_score = score
                     best_token = tile * TILE + where
-        tl.store(values_ptr + parts * 4 + TOTAL, tl.where(tiles == 0, total, 0.0), mask=tiles < num_tiles)
-        tl.store(values_ptr + parts * 4 + BEST, best_score, mask=tiles < num_tiles)
-        tl.store(tokens_ptr + parts, best_token, mask=tiles < num_tiles)
+        tl.store(values_ptr + parts * 4 + BEST, best_score, mask=inside)
+        tl.store(tokens_ptr + parts, best_token, mask=inside)
+    tl.store(values_ptr + parts * 4 + TOTAL, tl.where(tiles == 0, total, 0.0), mask=inside)
 
 
 def row_limits(
@@ -201,26 +339,18 @@ def row_limits(
 ) -> torch.Tensor:
     """How far below its row's largest logit, in shaped units, a token may lie: [num_rows] fp32, inf without limits."""
     num_rows, vocab_size = logits.shape
-    num_tiles = parts.tokens.shape[1]
+    num_tiles, num_chunks = parts.tokens.shape[1], triton.cdiv(vocab_size, CHUNK)
     assert num_tiles == triton.cdiv(vocab_size, tile), "limits need the whole vocabulary on one GPU"
-    reach = logits.new_empty(num_rows, dtype=torch.float32)
+    even, fine = parts.values.new_empty(2, num_rows, num_chunks, 2, PIVOTS.value)
+    reach = parts.values.new_empty(num_rows)
+    sizes = (logits.stride(0), table.words.stride(0), vocab_size, num_tiles, num_chunks)
+    blocks = {"TILES": triton.next_power_of_2(num_tiles), "CHUNKS": triton.next_power_of_2(num_chunks), "num_warps": 8}
+    for is_fine in (False, True) if table.searched else ():
+        _pivot_sums_kernel[(num_rows, num_chunks)](
+            logits, table.words, parts.values, even, fine, *sizes, FINE=is_fine, CHUNK=CHUNK, **blocks
+        )
+    aside = parts.values.new_empty(num_rows, SET_ASIDE.value)
     _row_limits_kernel[(num_rows,)](
-        logits,
-        table.words,
-        parts.values,
-        parts.tokens,
-        logits.new_empty(num_rows, SET_ASIDE, dtype=torch.float32),
-        reach,
-        logits.stride(0),
-        table.words.stride(0),
-        vocab_size,
-        num_tiles,
-        TILE=tile,
-        TILES=triton.next_power_of_2(num_tiles),
-        PIVOTS=PIVOTS,
-        BLOCK=BLOCK,
-        SET_ASIDE=SET_ASIDE,
-        FIRST_REACH=FIRST_REACH,
-        num_warps=16,
+        logits, table.words, parts.values, parts.tokens, even, fine, aside, reach, *sizes, TILE=tile, **blocks
     )
     return reach

@@ -39,13 +39,13 @@ class RowParts:
 
 
 @triton.jit
-def load_float(row_ptr, COLUMN: tl.constexpr):
+def load_float(row_ptr: tl.tensor, COLUMN: tl.constexpr) -> tl.tensor:
     """A table word that holds the bits of an fp32."""
     return tl.load(row_ptr + COLUMN).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def residual_noise(row_ptr, first_token, TILE: tl.constexpr):
+def residual_noise(row_ptr: tl.tensor, first_token: tl.tensor, TILE: tl.constexpr) -> tl.tensor:
     """Gumbel noise of tokens first_token..first_token + TILE - 1, first_token divisible by 4: [TILE] fp32."""
     low = tl.load(row_ptr + SEED_LOW).to(tl.uint32, bitcast=True).to(tl.uint64)
     high = tl.load(row_ptr + SEED_HIGH).to(tl.uint32, bitcast=True).to(tl.uint64)
@@ -57,7 +57,7 @@ def residual_noise(row_ptr, first_token, TILE: tl.constexpr):
 
 
 @triton.jit
-def distances(logits, largest, temperature):
+def distances(logits: tl.tensor, largest: tl.tensor, temperature: tl.tensor) -> tl.tensor:
     """(largest - logit) / temperature, >= 0: how far below the top of the shaped law each token lies."""
     base = tl.where(largest == float("-inf"), 0.0, largest)
     return (base - logits) / temperature
@@ -75,7 +75,7 @@ def _row_statistics_kernel(
     first_token: int,
     num_tiles: int,
     TILE: tl.constexpr,
-):
+) -> None:
     """largest = max x; total = sum of exp((x - largest) / T); best = max of (x - largest) / T + noise, or of x."""
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)

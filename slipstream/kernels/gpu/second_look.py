@@ -48,7 +48,7 @@ def _decide_rows_kernel(
     num_tiles: int,
     LIMITED: tl.constexpr,
     TILES: tl.constexpr,
-):
+) -> None:
     """stands = (chosen == draft) where matched, u * draft_prob < target_prob where the law decides."""
     row = tl.program_id(0)
     row_ptr = table_ptr + row * width
@@ -82,7 +82,9 @@ def _decide_rows_kernel(
 
 
 @triton.jit
-def _last_row(starts_ptr, stands_ptr, sequence, MAX_ROWS: tl.constexpr):
+def _last_row(
+    starts_ptr: tl.tensor, stands_ptr: tl.tensor, sequence: tl.tensor, MAX_ROWS: tl.constexpr
+) -> tuple[tl.tensor, ...]:
     """How many draft tokens of the sequence stand before the first that does not, and that one's row."""
     first = tl.load(starts_ptr + sequence)
     num_rows = tl.load(starts_ptr + sequence + 1) - first
@@ -113,7 +115,7 @@ def _second_look_kernel(
     LIMITED: tl.constexpr,
     MAX_ROWS: tl.constexpr,
     TILE: tl.constexpr,
-):
+) -> None:
     """scores: log(max(0, target_prob - draft_prob)) + noise where a law was rejected, log(target weight) + noise."""
     sequence = tl.program_id(0)
     tile = tl.program_id(1)
@@ -160,7 +162,7 @@ def _verdicts_kernel(
     num_tiles: int,
     MAX_ROWS: tl.constexpr,
     TILES: tl.constexpr,
-):
+) -> None:
     """verdict = (draft tokens accepted, the token after them); an empty residual means the target's own law."""
     sequence = tl.program_id(0)
     num_accepted, row = _last_row(starts_ptr, stands_ptr, sequence, MAX_ROWS)

