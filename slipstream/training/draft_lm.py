@@ -21,6 +21,7 @@ from slipstream.training.master_weights import MasterWeights
 from slipstream.training.optimizer import Optimizer
 from slipstream.training.settings import DraftSettings
 from slipstream.training.state import TrainingState, as_settings, load_state, save_state
+from slipstream.training.target_states import TargetStates
 
 REPORT_EVERY_STEPS = 20
 
@@ -44,7 +45,7 @@ class DraftTraining:
     def __init__(self, target: LlamaModel, tokens: torch.Tensor, chats: Chats, settings: DraftSettings) -> None:
         device = target.embedding.device
         self.settings = settings
-        self._target = target.requires_grad_(False)
+        target.requires_grad_(False)
         self._tokens = tokens
         self._token_ids = chats.token_ids.to(device)
         self._answers = chats.answers.to(device)
@@ -59,7 +60,10 @@ class DraftTraining:
         self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
         self.step = 0
         if settings.compiled:
-            self._compile()
+            self._loss_fn = torch.compile(loss_and_gradient)
+            for layer in (*target.layers, *self.draft.layers):
+                layer.forward_dense = torch.compile(layer.forward_dense)
+        self._states = TargetStates(target, self._token_ids, settings.batch, keep=settings.keep_states)
 
     def resume(self, folder: Path) -> None:
         """Goes on from the state in `folder`, if there is one."""
@@ -102,8 +106,7 @@ class DraftTraining:
         token_ids, answers = self._token_ids[rows].long(), self._answers[rows]
         # A state at position t is asked for the token at t + 1, so those before answer tokens are learned from.
         learned = answers[:, 1:].flatten().nonzero().flatten()
-        with torch.no_grad():
-            target_hidden = self._target.forward_dense(token_ids)[:, :-1].flatten(0, 1)[learned]
+        target_hidden = self._states.of(rows)[:, :-1].flatten(0, 1)[learned]
         draft_hidden = self.draft.forward_dense(token_ids)[:, :-1].flatten(0, 1)[learned]
         sums = chunked_loss(
             draft_hidden.detach(), target_hidden, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
@@ -113,12 +116,6 @@ class DraftTraining:
         self._optimizer.step(self.step / self.num_steps)
         self.master.publish()
         return torch.stack((sums.loss, sums.accepted, sums.loss.new_tensor(len(learned))))
-
-    def _compile(self) -> None:
-        for model in (self._target, self.draft):
-            for layer in model.layers:
-                layer.forward_dense = torch.compile(layer.forward_dense)
-        self._loss_fn = torch.compile(loss_and_gradient)
 
 
 class _Clock:

@@ -8,10 +8,14 @@ from __future__ import annotations
 from typing import cast
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from slipstream.layers.attention import CosSin
 from slipstream.models.llama import DecoderLayer, LlamaModel
+
+# Without cuDNN's, which builds a plan for every new length: half a minute over the first 768.
+_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class DenseCache:
@@ -31,8 +35,9 @@ def decode(model: LlamaModel, token_ids: torch.Tensor, position: int, cache: Den
     """Feeds [batch] tokens that stand at `position`: hidden states [batch, hidden]. Writes the cache."""
     hidden = embedding(token_ids, model.embedding)
     cos_sin = model.rotary(torch.full((1,), position, device=token_ids.device), hidden.dtype)
-    for index, layer in enumerate(model.layers):
-        hidden = _layer(cast(DecoderLayer, layer), hidden, cos_sin, cache.layer(index, position))
+    with sdpa_kernel(_BACKENDS, set_priority=True):
+        for index, layer in enumerate(model.layers):
+            hidden = _layer(cast(DecoderLayer, layer), hidden, cos_sin, cache.layer(index, position))
     return cast(torch.Tensor, model.norm(hidden))
 
 

@@ -35,6 +35,7 @@ class DraftSettings:
     loss_chunk: int = 8192  # tokens whose logits exist at a time
     num_draft_tokens: int = 5  # K of the reported acceptance
     compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
+    keep_states: bool = True  # the target's hidden states, from one epoch to the next, if they fit; changes only speed
     seed: int = 0
 
     def __post_init__(self) -> None:
