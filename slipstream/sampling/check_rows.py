@@ -57,6 +57,7 @@ class _Row:
     offset: int
     token: DraftToken | None  # none in a sequence's last row
     check: SequenceCheck
+    matched: bool  # target and noise alone decide; else the token's law does, or there is no token
 
     @property
     def token_id(self) -> int:
@@ -67,10 +68,6 @@ class _Row:
         return self.check.base + self.offset
 
     @property
-    def matched(self) -> bool:
-        return self.check.is_matched(self.token) if self.token else self.check.matched_only
-
-    @property
     def law(self) -> SparseLaw | None:
         """The law that decides about the row's draft token, if one does."""
         return self.token.law if self.token and not self.matched else None
@@ -79,7 +76,7 @@ class _Row:
 def lay_out(checks: Sequence[SequenceCheck], device: torch.device) -> CheckRows:
     """Rows in the order of the checks, each sequence's by position."""
     rows = [
-        _Row(sequence, offset, token, check)
+        _Row(sequence, offset, token, check, check.is_matched(token) if token else check.matched_only)
         for sequence, check in enumerate(checks)
         for offset, token in enumerate((*check.draft, None))
     ]

@@ -12,6 +12,8 @@ import torch
 
 from slipstream.sampling.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD, Stream
 
+BLOCKS_AT_ONCE = 1 << 14  # fit in a core's cache; 8 rows of 49,152 in one go took 1.3 times as long as one by one
+
 Counter = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -31,10 +33,11 @@ def gumbel_noise(
     """Noise of every token of the vocabulary: fp32 [num_rows, vocab_size]."""
     noise = torch.empty(len(keys), (vocab_size + 3) // 4, 4, device=keys.device)
     blocks = torch.arange(noise.shape[1], device=keys.device)
-    for row in range(len(keys)):  # one by one they fit in cache: 8 rows in one go took 1.3 times as long
-        counter = (blocks, positions[row, None], _stream_word(stream, draw, keys), sample_indices[row, None])
-        for word, words in enumerate(_philox(counter, keys[row, None])):
-            noise[row, :, word] = words >> 9 & 0x7FFFFF
+    step = max(1, BLOCKS_AT_ONCE // max(1, len(blocks)))
+    for rows in (slice(first, first + step) for first in range(0, len(keys), step)):
+        counter = blocks, positions[rows, None], _stream_word(stream, draw, keys), sample_indices[rows, None]
+        for word, words in enumerate(_philox(counter, keys[rows, None])):
+            noise[rows, :, word] = words >> 9 & 0x7FFFFF
     return _gumbel_(noise.flatten(1))[:, :vocab_size]
 
 

@@ -13,7 +13,8 @@ import torch
 from slipstream.request import SamplingParams
 
 SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal fp32; below it a division by it would be one by zero
-RADIX_BITS = 15  # a probability's fp32 pattern has 30 bits that vary: two digits
+DIGIT_BITS = 10
+DIGIT_SHIFTS = (20, 10, 0)  # the pattern of an fp32 number in 0..1 has 30 bits: three digits
 
 
 def shape_logits(
@@ -74,25 +75,27 @@ def _min_p_threshold(shaped: torch.Tensor, min_p: Sequence[float]) -> torch.Tens
 def _top_p_threshold(shaped: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
     """[num_rows, 1]: the largest value such that what is at or above it has at least mass top_p.
 
-    Found digit by digit in the bit patterns of the probabilities, which are ordered as they are: 0.5 ms a row of 49,152
-    on one CPU thread, against 3.7 ms by sorting.
+    Found digit by digit in the bit patterns of the probabilities, which are ordered as they are: 0.7 ms a row of 49,152
+    on one CPU thread, against 3.4 ms for a sort.
     """
     probs = shaped.softmax(-1)
     patterns = probs.view(torch.int32).long()
-    high, low = patterns >> RADIX_BITS, patterns & (1 << RADIX_BITS) - 1
-    high_digit, mass_left = _digit_at_mass(high, probs, _column(top_p, probs))
-    low_digit, _ = _digit_at_mass(low, probs.masked_fill(high != high_digit, 0), mass_left)
-    kept = patterns >= (high_digit << RADIX_BITS | low_digit)
-    return shaped.masked_fill(~kept, torch.inf).amin(-1, keepdim=True)
+    found, mass = torch.zeros_like(patterns[:, :1]), _column(top_p, probs)
+    for shift in DIGIT_SHIFTS:
+        prefixes = patterns >> shift
+        in_play = probs.masked_fill(prefixes >> DIGIT_BITS != found, 0)
+        digit, mass = _digit_at_mass(prefixes & (1 << DIGIT_BITS) - 1, in_play, mass)
+        found = found << DIGIT_BITS | digit
+    return shaped.masked_fill(patterns < found, torch.inf).amin(-1, keepdim=True)
 
 
 def _digit_at_mass(
-    digits: torch.Tensor,  # [num_rows, vocab] int64, below 1 << RADIX_BITS
+    digits: torch.Tensor,  # [num_rows, vocab] int64, below 1 << DIGIT_BITS
     probs: torch.Tensor,  # [num_rows, vocab]
     mass: torch.Tensor,  # [num_rows, 1], > 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The largest digit such that tokens with it or a larger one reach the mass, and what larger ones leave of it."""
-    per_digit = probs.new_zeros(len(probs), (1 << RADIX_BITS) + 1).scatter_add_(1, digits, probs)
+    per_digit = probs.new_zeros(len(probs), (1 << DIGIT_BITS) + 1).scatter_add_(1, digits, probs)
     at_or_above = per_digit.flip(-1).cumsum(-1).flip(-1)
     # Rounding may keep even digit 0 from reaching the mass; then everything is kept.
     digit = ((at_or_above >= mass).sum(-1, keepdim=True) - 1).clamp_min(0)
