@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from launcher import model_fetch
+from launcher import model_fetch, train
 from launcher.demo import run_demo
 from launcher.generate import GenerateOptions, run_generate
 from launcher.stack import StackConfig
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 models = typer.Typer(no_args_is_help=True, help="Bring models to disk, and make draft models of them.")
 app.add_typer(models, name="model")
+app.add_typer(train.app, name="train")
 
 
 def main() -> None:
