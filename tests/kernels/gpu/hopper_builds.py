@@ -1,0 +1,108 @@
+"""Builds every GPU kernel for Hopper without a GPU, in a process where nothing is interpreted; gives the PTX."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+TIMEOUT = 110  # seconds
+ATTENTION = "*bf16 *bf16 *bf16 *i64 *i64 *i64"
+ATTENTION_SIZES = {"SHARING": 4, "HEAD_DIM": 128, "DIMS": 128, "BLOCK_SIZE": 16, "BLOCK_N": 64, "SEQUENCES": 32}
+SIZES = {"TILES": 64, "CHUNKS": 64}
+# name: (module:kernel, types of what is no constant, constants, warps)
+BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "rms_norm": ("rms_norm:_rms_norm_kernel", "*bf16 " * 5 + "i32 i32 i32 i32 fp32", {"ADD": True, "BLOCK": 4096}, 8),
+    "silu_mul": ("silu_mul:_silu_mul_kernel", "*bf16 *bf16 i32", {"BLOCK": 1024}, 4),
+    "rotary": (
+        "rotary:_rotary_write_kernel",
+        "*bf16 *bf16 *bf16 *bf16 *i64 *bf16 *bf16 *bf16 i32 i32 i32 i32",
+        {"HEAD_DIM": 96, "BLOCK": 128, "HEADS": 8},
+        4,
+    ),
+    "verify attention": (
+        "attention:_paged_attention_kernel",
+        f"{ATTENTION} *fp32 *fp32 i32 i32 fp32 i32 i32",
+        ATTENTION_SIZES | {"BLOCK_M": 32, "SPLIT": True, "PRECISION": "tf32"},
+        4,
+    ),
+    "prompt attention": (
+        "attention:_paged_attention_kernel",
+        f"{ATTENTION} *bf16 *bf16 i32 i32 fp32 i32 i32",
+        ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32"},
+        8,
+    ),
+    "prepare_inputs": (
+        "prepare_inputs:_prepare_inputs_kernel",
+        "*i64 *i64 *i64 *i64 *i64 i32 i32 i32",
+        {"BLOCK_SIZE": 16, "SEQUENCES": 32, "BLOCK": 128},
+        4,
+    ),
+    "merge": ("attention:_merge_splits_kernel", "*fp32 *fp32 *bf16", {"HEAD_DIM": 128, "DIMS": 128, "SPLITS": 8}, 2),
+    "statistics": (
+        "row_statistics:_row_statistics_kernel",
+        "*fp32 *i32 *fp32 *i32 i32 i32 i32 i32 i32",
+        {"TILE": 1024},
+        2,
+    ),
+    "pivots": (
+        "pivots:_pivot_sums_kernel",
+        "*fp32 *i32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32",
+        SIZES | {"FINE": True, "CHUNK": 4096},
+        8,
+    ),
+    "limits": (
+        "row_limits:_row_limits_kernel",
+        "*fp32 *i32 *fp32 *i32 *fp32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32",
+        SIZES | {"TILE": 1024},
+        8,
+    ),
+    "decide": (
+        "second_look:_decide_rows_kernel",
+        "*i32 *fp32 *i32 *fp32 *i32 *i32 *fp32 i32 i32",
+        {"LIMITED": True, "TILES": 64},
+        1,
+    ),
+    "second look": (
+        "second_look:_second_look_kernel",
+        "*fp32 *i32 *i32 *i32 *i32 *fp32 *fp32 *fp32 *i32 i32 i32 i32 i32 i32 i32",
+        {"LIMITED": True, "MAX_ROWS": 8, "TILE": 1024},
+        2,
+    ),
+    "verdicts": (
+        "second_look:_verdicts_kernel",
+        "*i32 *i32 *i32 *fp32 *i32 *i32 i32",
+        {"MAX_ROWS": 8, "TILES": 64},
+        1,
+    ),
+}
+
+
+def build_all() -> dict[str, str]:
+    """The PTX of every build, by name."""
+    command = [sys.executable, "-m", "tests.kernels.gpu.hopper_builds"]
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+    ptx: dict[str, str] = json.loads(done.stdout)
+    return ptx
+
+
+def _build(kernel: str, types: str, constants: dict[str, Any], num_warps: int) -> str:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    module, name = kernel.split(":")
+    function = getattr(importlib.import_module(f"slipstream.kernels.gpu.{module}"), name)
+    left = iter(types.split())
+    signature = {p.name: "constexpr" if p.name in constants else next(left) for p in function.params}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind.startswith("*")}
+    source = triton.compiler.ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
+    return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps}).asm["ptx"])
+
+
+if __name__ == "__main__":
+    json.dump({name: _build(*build) for name, build in BUILDS.items()}, sys.stdout)
