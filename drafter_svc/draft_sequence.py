@@ -181,22 +181,35 @@ class DraftSequence:
     def _advance(self, new: Sequence[int]) -> None:
         paths = [self.trunk, *self.branches]
         alive = [path for path in paths if path.common_length(new) == len(new)]
-        trunk = alive[0] if alive else self._new_path()
+        trunk = self._next_trunk(alive, len(new))
+        branches = [path for path in alive if path is not trunk and path.is_guessed(len(new))]
         donor = max((trunk, *paths), key=lambda path: self._usable_kv(path, new))
         usable = self._usable_kv(donor, new)
+        if donor is not trunk:
+            branches = []  # they may share blocks with the donor, which is written again below
         for path in paths:
-            if path not in alive and path is not donor:
+            if path not in branches and path is not trunk and path is not donor:
                 path.release()
         self.committed += new
         if donor is not trunk:
-            assert donor not in alive, "what agrees with the trunk was forked from it and has no more KV"
             trunk.release()
             trunk.table, trunk.num_computed = donor.table, usable
-            trunk.table.truncate(usable)  # safe only because all that shared its blocks was released above
+            trunk.table.truncate(usable)
         for path in alive:
             path.advance(len(new))
-        self.trunk, self.branches = trunk, alive[1:]
+        self.trunk, self.branches = trunk, branches
         self._begin_round()
+
+    def _next_trunk(self, alive: Sequence[Path], num_new: int) -> Path:
+        """The path that the verifier submits next.
+
+        A trunk may have been extended by what a branch had guessed; then the branch's tokens were drawn first, and the
+        verifier goes by the order of draws.
+        """
+        drawn = [path for path in alive if len(path.tokens) > num_new and not path.is_guessed(num_new)]
+        ended = [path for path in alive if len(path.tokens) == num_new]
+        found = drawn or ended
+        return found[-1] if found else self._new_path()
 
     def _usable_kv(self, path: Path, new: Sequence[int]) -> int:
         return min(path.num_computed, len(self.committed) + path.common_length(new))

@@ -52,6 +52,10 @@ class Path:
                 return i
         return min(len(self.tokens), len(token_ids))
 
+    def is_guessed(self, position: int) -> bool:
+        """Whether the token there is a guess, or the trunk's; false past the end."""
+        return position < len(self.tokens) and self.tokens[position].kind is LawKind.ASSUMED
+
     def advance(self, count: int) -> None:
         """The first `count` tokens are committed."""
         del self.tokens[:count]

@@ -111,6 +111,35 @@ def test_a_commit_along_the_trunk_keeps_trunk_and_the_branches_that_leave_it_lat
     assert driven.sequence.trunk_has_work()
 
 
+def test_a_guess_never_becomes_a_draft_when_the_trunk_is_used_up(driven: Driven) -> None:
+    branch = driven.branch(3, 1)
+    driven.feed(branch, 9, 10, 11)
+    sent(driven)
+    driven.commit(6, 7, 8)
+    assert (ids(driven.sequence.trunk), driven.sequence.branches) == ([], [branch])
+    driven.feed(driven.sequence.trunk, 7, 7, 7)
+    assert sent(driven) == [([7, 7, 7], "hhh")]
+
+
+@pytest.mark.parametrize("fed_past_the_guess", [False, True])
+def test_a_branch_whose_guess_the_trunk_drew_too_is_the_trunk_after_it(
+    driven: Driven, fed_past_the_guess: bool
+) -> None:
+    branch = driven.branch(3, 1)
+    driven.feed(branch, 9, 10, 11)
+    sent(driven)
+    driven.commit(6)
+    driven.feed(driven.sequence.trunk, 6)
+    if fed_past_the_guess:
+        driven.feed(driven.sequence.trunk, 0)
+    assert sent(driven) == [([7, 8, 6], "aah")]
+    driven.commit(7, 8, 6)
+    assert (driven.sequence.trunk, ids(branch), driven.sequence.branches) == (branch, [9, 10, 11], [])
+    assert sent(driven) == []
+    driven.sequence.release()
+    assert driven.pool.num_used == 0
+
+
 def test_what_is_added_to_a_path_that_was_sent_has_a_draw_number_of_its_own(driven: Driven) -> None:
     draw = driven.sequence.trunk.draw
     driven.commit(6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -43,7 +44,8 @@ def kinds(draft: Draft) -> str:
 
 
 def check_laws(opened: Sequence[int], draft: Draft, asked: SequenceRequest) -> None:
-    """Every drawn token follows the scripted model's law at its place."""
+    """Every drawn token follows the scripted model's law at its place, and only known ones stand before."""
+    assert re.fullmatch("a*[hs]+", kinds(draft))
     for token, context in zip(draft.tokens, contexts(opened, draft), strict=True):
         logits = context_logits(context)
         if token.law is not None:
@@ -467,7 +469,7 @@ def test_whatever_the_order_of_steps_and_commits_drafts_fit_the_committed_prefix
                 check_laws(verifier.committed, draft, opened)
             verifier.insert(drafts)
         elif action < 10:
-            setup.commit(verifier.run_pass())
+            setup.commit(verifier.run_pass(num_draft_tokens=(3, 1, 0)[action - 7]))
         else:
             setup.commit(verifier.commit_others(action - 8))
     verifier.insert(setup.drafts())
