@@ -6,6 +6,7 @@ Runs under a bare Python with torch and pytest: takes no setting from pyproject.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -20,8 +21,10 @@ PYTEST = [
 ]
 SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
 STEPS = {  # seconds at most, command
-    "tests": (115, [*PYTEST, "-n", "12", "--maxfail=40", *KERNEL_TESTS]),
+    "tests": (110, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
+    "sweep": (60, [sys.executable, "-m", "bench.sweep_linear"]),
     "verify": (65, [sys.executable, "-m", "bench.bench_verify"]),
+    "verify_few_rows": (40, [sys.executable, "-m", "bench.bench_verify", "--few-rows"]),
     "kernels": (65, [sys.executable, "-m", "bench.bench_kernels"]),
     "memcheck": (70, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
 }
@@ -32,8 +35,11 @@ def run(name: str, limit: int, command: list[str], logs: Path) -> str:
     start, path = time.monotonic(), logs / f"{name}.log"
     with path.open("w") as log:
         try:
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False).returncode
-            ended = "ok" if code == 0 else f"exit {code}"
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}  # tests run side by side
+            done = subprocess.run(
+                command, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False, env=environment
+            )
+            ended = "ok" if done.returncode == 0 else f"exit {done.returncode}"
         except subprocess.TimeoutExpired:
             ended = f"over {limit} s"
     print(f"== {name}", path.read_text()[-SHOWN:], sep="\n", flush=True)
@@ -45,7 +51,8 @@ def main() -> None:
     parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"of {', '.join(STEPS)}; all by default")
     parser.add_argument("--logs", type=Path, default=Path("build/gpu_check"))
     arguments = parser.parse_args()
-    arguments.logs.mkdir(parents=True, exist_ok=True)
+    for folder in (arguments.logs, Path("build")):
+        folder.mkdir(parents=True, exist_ok=True)
     ends = [run(name, *STEPS[name], arguments.logs) for name in arguments.steps]
     print("== " + "; ".join(ends))
 
