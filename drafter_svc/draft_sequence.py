@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Final
 
+from drafter_svc.commit_order import CommitOrder
 from drafter_svc.enumeration import Outcome, OutcomeHistory
 from drafter_svc.path import Path
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal
@@ -20,8 +20,6 @@ from slipstream.cache.block_table import BlockTable
 from slipstream.exchange import Commit, Draft, DraftToken, LawKind, Update
 from slipstream.request import SequenceRequest
 from slipstream.sampling.philox import derive_key
-
-_MAX_EARLY_COMMITS: Final = 64
 
 
 class DraftSequence:
@@ -47,7 +45,7 @@ class DraftSequence:
         self._limits = limits
         self._can_feed = self._all_known(self.committed)
         self._draw_numbers = count(request.epoch << 32)
-        self._early: dict[int, Commit] = {}  # by base
+        self._order = CommitOrder()
         self.trunk = self._new_path()
         self.trunk.goal = self._goal(len(self.committed))
 
@@ -86,16 +84,12 @@ class DraftSequence:
         self.fan_out = update.fan_out
 
     def commit(self, commit: Commit, received: float) -> None:
-        """Stale and contradicting commits change nothing; one that is early waits for what it builds on."""
-        if commit.base > len(self.committed):
-            if len(self._early) < _MAX_EARLY_COMMITS:
-                self._early[commit.base] = commit
-            return
-        if self._apply(commit):
+        for ready, new in self._order.take(commit, self.committed):
             self.received = received
-            for base in sorted(self._early):
-                if base <= len(self.committed):
-                    self._apply(self._early.pop(base))
+            if ready.base == len(self.committed):
+                self._observe(ready)
+            self._can_feed = self._can_feed and self._all_known(new)
+            self._advance(new)
 
     def take(self, path: Path, proposals: Sequence[Proposal], end: int) -> None:
         """A step has fed `path` up to position `end` and drawn `proposals`."""
@@ -151,19 +145,6 @@ class DraftSequence:
                 yield Draft(request.sequence_id, base, request.proposers[0], path.draw, path.send())
 
     # How it is done
-
-    def _apply(self, commit: Commit) -> bool:
-        known = self.committed[commit.base :]
-        if tuple(known[: len(commit.token_ids)]) != commit.token_ids[: len(known)]:
-            return False
-        new = commit.token_ids[len(known) :]
-        if not new:
-            return False
-        if not known:
-            self._observe(commit)
-        self._can_feed = self._can_feed and self._all_known(new)
-        self._advance(new)
-        return True
 
     def _observe(self, commit: Commit) -> None:
         if commit.proposer != self.request.proposers[0] or commit.num_draft_tokens == 0:
