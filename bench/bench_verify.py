@@ -17,6 +17,7 @@ from bench.timing import captured, copy_bandwidth, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.check_table import pack_checks
 from slipstream.kernels.gpu.linear import few_rows_linear
 from slipstream.kernels.gpu.verification import verify_table
@@ -124,6 +125,8 @@ def matrix_rate(size: int = 8192) -> float:
 def main() -> None:
     if "--few-rows" in sys.argv:
         use_few_rows_linear()
+    if "--no-overlap" in sys.argv:
+        launch.overlap_options = lambda: {"OVERLAP": False}
     bandwidth, rate = copy_bandwidth(), matrix_rate()
     print(f"{torch.cuda.get_device_name()}, copy {bandwidth / 1e12:.2f} TB/s, bf16 {rate / 1e12:.0f} TFLOP/s")
     print(f"{'model':<14}{'step':<20}{'ms':>8}{'floor':>8}{'x floor':>9}{'products':>10}{'of rate':>9}  target")

@@ -21,12 +21,13 @@ PYTEST = [
 ]
 SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
 STEPS = {  # seconds at most, command
-    "tests": (110, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
+    "verify": (45, [sys.executable, "-m", "bench.bench_verify"]),
+    "verify_apart": (40, [sys.executable, "-m", "bench.bench_verify", "--no-overlap"]),
     "sweep": (60, [sys.executable, "-m", "bench.sweep_linear"]),
-    "verify": (65, [sys.executable, "-m", "bench.bench_verify"]),
     "verify_few_rows": (40, [sys.executable, "-m", "bench.bench_verify", "--few-rows"]),
-    "kernels": (65, [sys.executable, "-m", "bench.bench_kernels"]),
-    "memcheck": (70, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
+    "kernels": (60, [sys.executable, "-m", "bench.bench_kernels"]),
+    "tests": (85, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
+    "memcheck": (40, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
 }
 
 

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 
 from slipstream.engine.batch import ForwardBatch
+from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.launch import wait_for_inputs
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 PROGRAMS_WANTED = 264  # two for each of a Hopper's 132 multiprocessors
@@ -75,8 +77,10 @@ def _paged_attention_kernel(
     SEQUENCES: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """output = softmax(query . keys / sqrt(head_dim)) . values over the keys at or before each query's position."""
+    wait_for_inputs(OVERLAP)
     BLOCK_Q: tl.constexpr = BLOCK_M // SHARING
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -146,8 +150,10 @@ def _merge_splits_kernel(
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,
     SPLITS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """output = sum of 2^(weight - largest) partial / sum of 2^(weight - largest)."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, DIMS)
@@ -250,9 +256,17 @@ def attend(
         PRECISION="ieee" if wide else "tf32",
         num_warps=8 if plan.block_m >= 128 else 4,
         num_stages=2,
+        **launch.overlap_options(),
     )
     if split:
         _merge_splits_kernel[(num_tokens * num_heads,)](
-            partial, weights, output, HEAD_DIM=head_dim, DIMS=dims, SPLITS=splits, num_warps=2
+            partial,
+            weights,
+            output,
+            HEAD_DIM=head_dim,
+            DIMS=dims,
+            SPLITS=splits,
+            num_warps=2,
+            **launch.overlap_options(),
         )
     return output

@@ -6,6 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
+from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.launch import wait_for_inputs
+
 
 @triton.jit
 def _rms_norm_kernel(
@@ -21,8 +24,10 @@ def _rms_norm_kernel(
     eps: float,
     ADD: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """output = s / sqrt(mean(s^2) + eps) * weight with s = x (+ residual), in fp32."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     inside = columns < size
@@ -96,4 +101,5 @@ def _launch(
         ADD=add,
         BLOCK=block,
         num_warps=min(max(block // 512, 1), 16),
+        **launch.overlap_options(),
     )

@@ -6,6 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
+from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.launch import wait_for_inputs
+
 BLOCK = 1024
 
 
@@ -15,8 +18,10 @@ def _silu_mul_kernel(
     output_ptr: tl.tensor,  # [num_rows, size]
     size: int,
     BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """output = gate / (1 + exp(-gate)) * up, in fp32."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < size
@@ -39,5 +44,7 @@ def silu_mul(
     num_rows = output.numel() // size
     if num_rows:
         block = min(BLOCK, triton.next_power_of_2(size))
-        _silu_mul_kernel[(num_rows, triton.cdiv(size, block))](rows, output, size, BLOCK=block, num_warps=4)
+        _silu_mul_kernel[(num_rows, triton.cdiv(size, block))](
+            rows, output, size, BLOCK=block, num_warps=4, **launch.overlap_options()
+        )
     return output

@@ -15,24 +15,29 @@ ATTENTION_SIZES = {"SHARING": 4, "HEAD_DIM": 128, "DIMS": 128, "BLOCK_SIZE": 16,
 SIZES = {"TILES": 64, "CHUNKS": 64}
 # name: (module:kernel, types of what is no constant, constants, warps)
 BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
-    "rms_norm": ("rms_norm:_rms_norm_kernel", "*bf16 " * 5 + "i32 i32 i32 i32 fp32", {"ADD": True, "BLOCK": 4096}, 8),
-    "silu_mul": ("silu_mul:_silu_mul_kernel", "*bf16 *bf16 i32", {"BLOCK": 1024}, 4),
+    "rms_norm": (
+        "rms_norm:_rms_norm_kernel",
+        "*bf16 " * 5 + "i32 i32 i32 i32 fp32",
+        {"ADD": True, "BLOCK": 4096, "OVERLAP": True},
+        8,
+    ),
+    "silu_mul": ("silu_mul:_silu_mul_kernel", "*bf16 *bf16 i32", {"BLOCK": 1024, "OVERLAP": True}, 4),
     "rotary": (
         "rotary:_rotary_write_kernel",
         "*bf16 *bf16 *bf16 *bf16 *i64 *bf16 *bf16 *bf16 i32 i32 i32 i32",
-        {"HEAD_DIM": 96, "BLOCK": 128, "HEADS": 8},
+        {"HEAD_DIM": 96, "BLOCK": 128, "HEADS": 8, "OVERLAP": True},
         4,
     ),
     "verify attention": (
         "attention:_paged_attention_kernel",
         f"{ATTENTION} *fp32 *fp32 i32 i32 fp32 i32 i32",
-        ATTENTION_SIZES | {"BLOCK_M": 32, "SPLIT": True, "PRECISION": "tf32"},
+        ATTENTION_SIZES | {"BLOCK_M": 32, "SPLIT": True, "PRECISION": "tf32", "OVERLAP": True},
         4,
     ),
     "prompt attention": (
         "attention:_paged_attention_kernel",
         f"{ATTENTION} *bf16 *bf16 i32 i32 fp32 i32 i32",
-        ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32"},
+        ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32", "OVERLAP": True},
         8,
     ),
     "prepare_inputs": (
@@ -41,7 +46,12 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {"BLOCK_SIZE": 16, "SEQUENCES": 32, "BLOCK": 128},
         4,
     ),
-    "merge": ("attention:_merge_splits_kernel", "*fp32 *fp32 *bf16", {"HEAD_DIM": 128, "DIMS": 128, "SPLITS": 8}, 2),
+    "merge": (
+        "attention:_merge_splits_kernel",
+        "*fp32 *fp32 *bf16",
+        {"HEAD_DIM": 128, "DIMS": 128, "SPLITS": 8, "OVERLAP": True},
+        2,
+    ),
     "statistics": (
         "row_statistics:_row_statistics_kernel",
         "*fp32 *i32 *fp32 *i32 i32 i32 i32 i32 i32",

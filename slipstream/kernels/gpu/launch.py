@@ -1,0 +1,26 @@
+"""How the small kernels of a step are launched: each may start while the one before it ends.
+
+A kernel launched so calls `wait_for_inputs` before it touches memory; on Hopper that turns the gap between two launches
+into overlap. Interpreted kernels know nothing of it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+def overlap_options() -> dict[str, bool]:
+    """Keyword arguments of a launch whose kernel has the constant OVERLAP."""
+    if triton.knobs.runtime.interpret:
+        return {"OVERLAP": False}
+    return {"OVERLAP": True, "launch_pdl": True}
+
+
+@triton.jit
+def wait_for_inputs(OVERLAP: tl.constexpr) -> None:
+    """Lets the next kernel start, and waits until what the kernels before this one wrote can be read."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
