@@ -37,10 +37,10 @@ def sparse_laws(
 def draw(
     token_ids: npt.NDArray[np.int32],  # [num_rows, m]
     counts: npt.NDArray[np.uint16],  # [num_rows, m]
-    draft_keys: Sequence[int],  # [num_rows], derive_key(seed, nonce) of the drafter's own nonce
-    positions: Sequence[int],
-    sample_indices: Sequence[int],
-    draws: Sequence[int],  # [num_rows], Draft.draw: never the same twice at one position
+    draft_keys: npt.ArrayLike,  # [num_rows], derive_key(seed, nonce) of the drafter's own nonce
+    positions: npt.ArrayLike,  # [num_rows]
+    sample_indices: npt.ArrayLike,  # [num_rows]
+    draws: npt.ArrayLike,  # [num_rows], Draft.draw: never the same twice at one position
 ) -> npt.NDArray[np.int32]:
     """One token per row, drawn from exactly counts / LAW_TOTAL with DRAFT noise: [num_rows]."""
     numbers = np.asarray(draws, dtype=np.uint64)

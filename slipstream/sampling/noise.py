@@ -1,6 +1,6 @@
 """Gumbel noise in torch, on any device: the same integers as philox.py. Knows nothing of laws.
 
-One row of 49,152 tokens takes 0.8-1.1 ms on one thread of a 2-core CPU (`python bench/kernels/noise.py`).
+One row of 49,152 tokens takes 0.8 ms on one CPU thread (`python -m bench.bench_sampling`).
 """
 
 from __future__ import annotations

@@ -39,15 +39,20 @@ OTHER_DRAFTER = table(3)
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Many sequences that have reached the same position. They share a seed and differ in sample index."""
+    """Where many sequences are. They share a seed and differ in sample index."""
 
     samples: Ints  # [n] sample indices
-    last: Ints  # [n] last committed tokens
-    base: int  # next position
-    draw: int = 0
+    last: Ints  # [n] last tokens
+    base: Ints  # [n] next positions
+    draws: Ints  # [n] draw numbers of what is drafted next
 
-    def after(self, token_ids: Ints) -> Prefixes:
-        return replace(self, last=token_ids, base=self.base + 1)
+    def after(self, token_ids: Sequence[int]) -> Prefixes:
+        return replace(self, last=np.array(token_ids, dtype=np.int64), base=self.base + 1)
+
+
+def start(num_sequences: int) -> Prefixes:
+    zeros = np.zeros(num_sequences, dtype=np.int64)
+    return Prefixes(np.arange(num_sequences), zeros + START, zeros + 1, zeros)
 
 
 Drafting = Callable[[Prefixes], list[Path]]  # one path per sequence
@@ -68,9 +73,8 @@ class Drafter:
     def draw(self, prefixes: Prefixes) -> list[DraftToken]:
         """The next token of each sequence."""
         token_ids, counts = (array[prefixes.last] for array in sparse_laws(self.logits, self.num_kept))
-        num_rows = len(prefixes.last)
-        keys, positions = [DRAFT_KEY] * num_rows, [prefixes.base] * num_rows
-        drawn = draw(token_ids, counts, keys, positions, prefixes.samples.tolist(), [prefixes.draw] * num_rows)
+        keys = [DRAFT_KEY] * len(prefixes.last)
+        drawn = draw(token_ids, counts, keys, prefixes.base, prefixes.samples, prefixes.draws)
         told = (self.told or self).laws()
         return [
             DraftToken(token_id, LawKind.SPARSE, told[last])
@@ -80,9 +84,9 @@ class Drafter:
     def guess(self, prefixes: Prefixes, num_guesses: int) -> list[list[int]]:
         """What the verifier probably emits next, by the shared noise."""
         num_rows = len(prefixes.last)
-        sampling, seeds, positions = [SamplingParams()] * num_rows, [SEED] * num_rows, [prefixes.base] * num_rows
-        logits = self.logits[prefixes.last]
-        return guess_outcomes(logits, sampling, seeds, positions, prefixes.samples.tolist(), num_guesses)
+        sampling, seeds = [SamplingParams()] * num_rows, [SEED] * num_rows
+        positions, samples = prefixes.base.tolist(), prefixes.samples.tolist()
+        return guess_outcomes(self.logits[prefixes.last], sampling, seeds, positions, samples, num_guesses)
 
 
 def paths(next_token: Callable[[Prefixes], list[DraftToken]], num_tokens: int) -> Drafting:
@@ -93,7 +97,7 @@ def paths(next_token: Callable[[Prefixes], list[DraftToken]], num_tokens: int) -
         for _ in range(num_tokens):
             tokens = next_token(prefixes)
             drafted = [(*path, token) for path, token in zip(drafted, tokens, strict=True)]
-            prefixes = prefixes.after(np.array([token.token_id for token in tokens], dtype=np.int64))
+            prefixes = prefixes.after([token.token_id for token in tokens])
         return drafted
 
     return drafting
@@ -111,14 +115,14 @@ def verdicts(
     checks = [
         SequenceCheck(
             draft=path,
-            base=prefixes.base,
+            base=base,
             sampling=sampling,
             mode=mode,
             seed=SEED,
             accept_key=ACCEPT_KEY,
             sample_index=sample,
         )
-        for path, sample in zip(drafts, prefixes.samples.tolist(), strict=True)
+        for path, sample, base in zip(drafts, prefixes.samples.tolist(), prefixes.base.tolist(), strict=True)
     ]
     return verify(TARGET[before], checks)
 
@@ -128,11 +132,12 @@ def first_two(
 ) -> Ints:
     """The first two output tokens of NUM_SEQUENCES sequences, in one pass or two: [NUM_SEQUENCES, 2]."""
     sampling = sampling or SamplingParams()
-    everyone = Prefixes(np.arange(NUM_SEQUENCES), np.full(NUM_SEQUENCES, START), base=1)
+    everyone = start(NUM_SEQUENCES)
     tokens = [verdict.token_ids for verdict in verdicts(everyone, drafting(everyone), sampling, mode)]
     samples = np.array([sample for sample in range(NUM_SEQUENCES) if len(tokens[sample]) == 1], dtype=np.int64)
     if samples.size:
-        rest = Prefixes(samples, np.array([tokens[sample][0] for sample in samples]), base=2, draw=1)
+        first = np.array([tokens[sample][0] for sample in samples])
+        rest = Prefixes(samples, first, np.full_like(first, 2), np.ones_like(first))
         for sample, verdict in zip(samples, verdicts(rest, drafting(rest), sampling, mode), strict=True):
             tokens[sample] += verdict.token_ids
     return np.array([token_ids[:2] for token_ids in tokens])
