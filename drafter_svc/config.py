@@ -7,6 +7,7 @@ from typing import Final
 
 from slipstream.config import EngineConfig
 
+DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 _CPU_ROWS: Final = 16
 _GPU_ROWS: Final = 64  # for the price of a few
 
@@ -32,7 +33,7 @@ class DrafterConfig:
     """One drafter service. Raises ValueError naming field and value."""
 
     engine: EngineConfig
-    listen: str = "127.0.0.1:50052"  # host:port, port 0 = any free one
+    listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
     proposer: str = "draft_model"
     max_rows: int = _CPU_ROWS  # of one draft step
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +13,7 @@ from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
 from gateway.servicer import GenerationServicer
 from gateway.tenants import Tenants, default_tenants, load_tenants
+from slipstream import command_line
 from slipstream.wire import server
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
@@ -25,20 +24,17 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     verifier: Annotated[list[str], typer.Option(help="host:port of a verifier; repeat for several.")],
     drafter: Annotated[list[str] | None, typer.Option(help="host:port of a drafter; repeat for several.")] = None,
-    listen: Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")] = DEFAULT_LISTEN,
+    listen: command_line.Listen = DEFAULT_LISTEN,
     tenants: Annotated[
         Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: command_line.LogLevel = "info",
 ) -> None:
     """Serves slipstream.v1.Generation for one or more verifiers, with drafts from drafters and of its own."""
-    try:
-        _configure_log(log_level)
+    with command_line.mistakes_in_one_line():
+        command_line.configure_log(log_level)
         config = GatewayConfig(listen=listen, verifiers=tuple(verifier), drafters=tuple(drafter or ()), tenants=tenants)
         callers = _tenants(config)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
     server.run(_serve(config, callers))
 
 
@@ -63,13 +59,6 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
 
 def _tenants(config: GatewayConfig) -> Tenants:
     return default_tenants(remote=bool(config.drafters)) if config.tenants is None else load_tenants(config.tenants)
-
-
-def _configure_log(level: str) -> None:
-    known = ("debug", "info", "warning", "error")
-    if level not in known:
-        raise ValueError(f"log-level is {level!r}; it must be one of {', '.join(known)}")
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 if __name__ == "__main__":

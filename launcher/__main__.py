@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from gateway.config import DEFAULT_LISTEN as DEFAULT_GATEWAY
 from launcher import model_fetch, train
 from launcher.demo import run_demo
 from launcher.generate import GenerateOptions, run_generate
@@ -19,7 +20,6 @@ from launcher.terminal import progress
 from launcher.up import run_up
 from slipstream import config, errors
 
-DEFAULT_GATEWAY = "127.0.0.1:50050"
 CALLERS_MISTAKES = (ValueError, errors.UnknownModel, errors.Unauthenticated, errors.VocabularyMismatch)
 OTHER_FAILURES = (RuntimeError, OSError)  # ours derive from RuntimeError
 

@@ -26,6 +26,10 @@ class EngineConfig:
     num_threads: int = 1  # CPU threads of the math library
 
     def __post_init__(self) -> None:
+        for name in ("model", "target_model"):
+            path = getattr(self, name)
+            if path is not None and not path.exists():
+                raise ValueError(f"{name} is {path}, which does not exist; give a folder or a .gguf file")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "num_threads"):

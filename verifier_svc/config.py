@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 from slipstream.config import EngineConfig
 
+DEFAULT_LISTEN = "127.0.0.1:50051"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifierConfig:
     """One verifier service. Raises ValueError naming field and value."""
 
     engine: EngineConfig
-    listen: str = "127.0.0.1:50051"  # host:port, port 0 = any free one
+    listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch
     ngram_fallback: bool = True  # drafts by n-gram here when a sequence that allows it has no drafts
     max_queued_messages: int = 1024  # of one stream, before a gateway that does not read is cut off
 
     def __post_init__(self) -> None:
-        if not self.engine.model.exists():
-            raise ValueError(f"model is {self.engine.model}, which does not exist; give a folder or a .gguf file")
         for name, least in (("max_waiting", 0), ("max_queued_messages", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
+
+SWITCH_INTERVAL: Final = 5e-5  # seconds; at the default 5 ms the thread waits that long beside a busy event loop
 
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -56,7 +59,8 @@ class EngineThread(Generic[Event, Output]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Starts the thread; outputs go to the running event loop."""
+        """Starts the thread; outputs go to the running event loop. Makes Python switch threads often."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -79,7 +83,7 @@ class EngineThread(Generic[Event, Output]):
                 if output is not None:
                     self._send(output)
         except Exception as error:
-            log.exception("the engine failed")
+            _LOG.exception("the engine failed")
             self._on_loop(self._fail, error)
 
     def _take(self) -> list[Event] | None:

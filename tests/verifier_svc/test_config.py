@@ -4,11 +4,6 @@ from slipstream.config import EngineConfig
 from verifier_svc.config import VerifierConfig
 
 
-def test_a_model_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(ValueError, match="nowhere, which does not exist"):
-        VerifierConfig(engine=EngineConfig(model=tmp_path / "nowhere"))
-
-
 @pytest.mark.parametrize("field, value", [("max_waiting", -1), ("max_queued_messages", 0)])
 def test_a_bound_below_its_least_value_is_named(tmp_path, field, value):
     with pytest.raises(ValueError, match=f"{field} is {value}"):

@@ -163,9 +163,7 @@ def test_the_tokenizer_can_be_fetched_and_is_not_sent_to_who_has_it(stub, checkp
 @pytest.fixture
 def cli():
     """Runs the command in this process: starting one more takes seconds."""
-    interval = sys.getswitchinterval()
-    yield lambda *options: CliRunner().invoke(app, [str(option) for option in options])
-    sys.setswitchinterval(interval)
+    return lambda *options: CliRunner().invoke(app, [str(option) for option in options])
 
 
 def test_help_names_every_option(cli):
