@@ -80,6 +80,7 @@ class Link(Generic[ReceiverT, ItemT]):
         self._opens: dict[int, SequenceRequest] = {}
         self._items: list[tuple[int, ItemT]] = []
         self._wake = asyncio.Event()
+        self._overfull = asyncio.Event()  # more than MAX_UNSENT items wait
         self._last_trouble = ""
 
     @property
@@ -101,6 +102,8 @@ class Link(Generic[ReceiverT, ItemT]):
         if sequence_id in self._receivers:  # else the peer has ended it, and waits for nothing
             self._items.append((sequence_id, item))
             self._wake.set()
+            if len(self._items) > MAX_UNSENT:
+                self._overfull.set()
 
     def close(self, sequence_id: int) -> None:
         """Ends the sequence at the peer. What was not sent yet is not sent any more."""
@@ -153,7 +156,7 @@ class Link(Generic[ReceiverT, ItemT]):
         try:
             await call.wait_for_connection()
             self._connect()
-            await _until_one_ends(self._read(call), self._write(call))
+            await _until_one_ends(self._read(call), self._write(call), self._watch_backlog())
         finally:
             call.cancel()
 
@@ -179,10 +182,13 @@ class Link(Generic[ReceiverT, ItemT]):
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                if len(self._items) > MAX_UNSENT:
-                    raise Unavailable(f"{self.address} does not read: {len(self._items)} items wait")
                 for message in self._take():
                     await call.write(message)
+
+    async def _watch_backlog(self) -> None:
+        """Beside the writer, which hangs in its write while the peer does not read."""
+        await self._overfull.wait()
+        raise Unavailable(f"{self.address} does not read: {len(self._items)} items wait")
 
     def _take(self) -> Iterable[Message]:
         closes, opens, items = self._closes, self._opens, self._items
@@ -193,6 +199,7 @@ class Link(Generic[ReceiverT, ItemT]):
         was_connected, self._connected = self._connected, False
         self._channel = None
         self._serving.clear()
+        self._overfull.clear()
         receivers, self._receivers = self._receivers, {}
         self._closes, self._opens, self._items = {}, {}, []
         if was_connected:

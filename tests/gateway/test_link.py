@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from gateway import link as link_module
 from gateway.dialects import DrafterDialect
 from gateway.proposers.remote import DrafterLink
 from slipstream.errors import Unavailable
@@ -131,6 +132,27 @@ async def test_an_unhealthy_peer_gets_no_new_sequences_but_keeps_those_it_has(dr
         await eventually(lambda: receiver.told == ["1 drafts"])
         await drafter.set_health(health_pb2.HealthCheckResponse.SERVING)
         await eventually(lambda: link.available)
+
+
+async def test_a_peer_that_does_not_read_is_treated_as_gone(
+    drafter: FakeDrafter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link_module, "MAX_UNSENT", 10)
+    monkeypatch.setattr(FakeDrafter, "_read", never_reads)
+    receiver = Receiver()
+    async with connected(drafter) as link:
+        link.open(request(1), receiver)
+        for _ in range(100):
+            link.send(1, Commit(1, 1, tuple(range(20_000))))
+            await asyncio.sleep(0.001)
+            if receiver.told:
+                break
+    assert receiver.told[0] == "down"
+    assert "does not read: 11 items wait" in caplog.text
+
+
+async def never_reads(drafter: FakeDrafter, requests: AsyncIterator[object]) -> None:
+    await asyncio.Event().wait()
 
 
 class LostWhileStopping(DrafterDialect):
