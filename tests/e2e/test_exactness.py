@@ -27,7 +27,7 @@ from tests.tiny_models import make_checkpoint
 VOCAB = 8
 PROMPT = [3, 4, 5, 6, 3, 4, 7, 3, 4, 5, 6, 7, 3, 4]  # repeats itself, so that n-gram matching drafts
 TARGET_LAYERS = 2
-NUM_REQUESTS = 1500
+NUM_REQUESTS = {"ratio": 1500, "coupled": 600, "wrong": 600}
 AT_ONCE = 16
 SIGNIFICANCE = 1e-5  # outcomes of ratio mode depend on timing, so this is how often a right service may fail
 WRONG_BY = 0.05  # total variation that every wrong rule must show
@@ -70,10 +70,10 @@ def target_law(models: tuple[Path, Path]) -> npt.NDArray[np.float64]:
     return law
 
 
-async def sample(cluster: Cluster, tenant: str) -> list[Answer]:
+async def sample(cluster: Cluster, tenant: str, num_requests: int) -> list[Answer]:
     requests = [
         request(PROMPT, temperature=1.0, top_p=0.97, seed=seed, max_tokens=4, ignore_eos=True)
-        for seed in range(NUM_REQUESTS)
+        for seed in range(num_requests)
     ]
     async with cluster.client(tenant) as client:
         return await client.generate_all(requests, AT_ONCE)
@@ -128,8 +128,8 @@ async def test_every_way_of_drafting_writes_the_target_law(
 ) -> None:
     with Cluster(tmp_path) as cluster:
         start(cluster, models)
-        for tenant in (tenant["name"] for tenant in TENANTS):
-            answers = await sample(cluster, str(tenant))
+        for tenant, mode in ((str(tenant["name"]), str(tenant["mode"])) for tenant in TENANTS):
+            answers = await sample(cluster, tenant, NUM_REQUESTS[mode])
             submitted = sum(answer.last.usage.num_draft_tokens for answer in answers)
             accepted = sum(answer.last.usage.accepted_tokens for answer in answers)
             assert 0.1 * submitted < accepted < 0.95 * submitted, (tenant, accepted, submitted)
@@ -143,6 +143,6 @@ async def test_a_wrong_rule_is_found_out(
     with Cluster(tmp_path) as cluster:
         start(cluster, models, rule)
         tenant = "ratio-both" if rule == "merge_laws_of_two_proposers" else "ratio-model"
-        answers = await sample(cluster, tenant)
+        answers = await sample(cluster, tenant, NUM_REQUESTS["wrong"])
     assert distance(answers, target_law) > WRONG_BY
     assert min(p_values(answers, target_law).values()) < SIGNIFICANCE
