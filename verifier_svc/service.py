@@ -71,14 +71,14 @@ async def serve_verifier(config: VerifierConfig) -> None:
             listen=config.listen,
             register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
             service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
-            drain=lambda: _finished(verifier, failure),
+            drain=lambda: _finished(streams, failure),
             failure=failure,
         )
     finally:
         await engine.stop()
 
 
-async def _finished(verifier: Verifier, failure: asyncio.Future[None]) -> None:
-    """Returns when no sequence is open any more, or nothing moves any more."""
-    while verifier.sequences and not failure.done():
+async def _finished(streams: OutgoingStreams, failure: asyncio.Future[None]) -> None:
+    """Returns when every gateway has been told the end of all that it opened, or nothing moves any more."""
+    while not streams.are_quiet and not failure.done():
         await asyncio.sleep(_DRAIN_POLL_SECONDS)

@@ -19,8 +19,14 @@ class OutgoingStream:
         self._max_queued = max_queued
         self._queue: asyncio.Queue[StreamOutput | None] = asyncio.Queue()  # None: the end
         self._open_ids: set[int] = set()
+        self._num_unwritten = 0
         self._requests_ended = False
         self._overflowed = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is open, and all that was said has been written."""
+        return not self._open_ids and not self._num_unwritten
 
     def note_open(self, sequence_id: int) -> None:
         self._open_ids.add(sequence_id)
@@ -34,10 +40,13 @@ class OutgoingStream:
         self._end_if_over()
 
     def put(self, output: StreamOutput) -> None:
+        if self._overflowed:
+            return
         if self._queue.qsize() >= self._max_queued:
             self._overflowed = True
             self._queue.put_nowait(None)
             return
+        self._num_unwritten += 1
         self._queue.put_nowait(output)
         over = {commit.sequence_id for commit in output.commits.commits if commit.finish_reason != FinishReason.NONE}
         self._open_ids -= over | {failure.sequence_id for failure in output.failures}
@@ -47,6 +56,7 @@ class OutgoingStream:
         """Until the end; Exhausted at once if the gateway reads more slowly than we commit."""
         while (output := await self._queue.get()) is not None and not self._overflowed:
             yield output
+            self._num_unwritten -= 1  # asked for the next, the reader has written this one
         if self._overflowed:
             raise Exhausted(f"{self._max_queued} messages of the stream wait to be read; read faster and open again")
 
@@ -62,6 +72,10 @@ class OutgoingStreams:
         self._max_queued = max_queued
         self._numbers = itertools.count(1)
         self._streams: dict[int, OutgoingStream] = {}
+
+    @property
+    def are_quiet(self) -> bool:
+        return all(stream.is_quiet for stream in self._streams.values())
 
     def open(self) -> OutgoingStream:
         stream = OutgoingStream(next(self._numbers), self._max_queued)

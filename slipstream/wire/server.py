@@ -24,6 +24,8 @@ from slipstream.wire.status import StatusInterceptor
 
 _LOG = logging.getLogger(__name__)
 
+MAX_PORT = 65535
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerLimits:
@@ -79,8 +81,9 @@ async def serve(
 
     Health follows `readiness`; without one the service is ready at once and stays so.
 
-    Draining: health says NOT_SERVING, `drain` may wait for its own work to end, then calls in flight get what is left
-    of the time. A second signal ends at once. An exception set on `failure` (an engine that died) is the cause of a
+    Draining: health says NOT_SERVING, and for a bounded time calls in flight go on. A service whose calls are streams
+    that never end by themselves says by `drain` when its work is done; they are cut off then. A second signal ends at
+    once. An exception set on `failure` (an engine that died) is the cause of a
     RuntimeError at the end.
     """
     limits = limits or ServerLimits()
@@ -174,7 +177,7 @@ def _make_server(limits: ServerLimits) -> grpc.aio.Server:
 
 def _bind(server: grpc.aio.Server, listen: str) -> str:
     host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdecimal():
+    if not colon or not host or not port.isdecimal() or int(port) > MAX_PORT:
         raise ValueError(f"listen is {listen!r}; it must be host:port, such as 127.0.0.1:0")
     try:
         bound = server.add_insecure_port(listen)
@@ -184,14 +187,12 @@ def _bind(server: grpc.aio.Server, listen: str) -> str:
 
 
 async def _drained(server: grpc.aio.Server, drain: Callable[[], Awaitable[None]] | None, seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    if drain is not None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(drain(), seconds)
-        await server.stop(None)  # what is left are long-lived streams, which never end by themselves
-    else:
-        await server.stop(max(0.0, deadline - loop.time()))
+    if drain is None:
+        await server.stop(seconds)
+        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(drain(), seconds)
+    await server.stop(None)
 
 
 async def _first_of(*waits: Awaitable[Any] | None) -> None:

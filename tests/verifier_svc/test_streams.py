@@ -63,3 +63,27 @@ async def test_what_comes_for_a_stream_that_is_gone_is_dropped():
     stream = streams.open()
     streams.close(stream)
     streams.deliver([output(stream.number)])
+
+
+async def test_it_is_quiet_when_all_that_was_opened_is_over_and_written():
+    streams = OutgoingStreams(max_queued=4)
+    stream = streams.open()
+    stream.note_open(1)
+    assert not streams.are_quiet
+    streams.deliver([output(stream.number, sequence_id=1, finish_reason=FinishReason.STOP)])
+    outputs = stream.outputs()
+    assert not streams.are_quiet
+    await anext(outputs)
+    assert not streams.are_quiet  # the reader has it and is writing
+    writing = asyncio.create_task(anext(outputs))
+    await asyncio.sleep(0)
+    assert streams.are_quiet
+    writing.cancel()
+
+
+async def test_a_gateway_that_is_cut_off_costs_no_more_memory():
+    streams = OutgoingStreams(max_queued=2)
+    slow = streams.open()
+    for _ in range(9):
+        streams.deliver([output(slow.number)])
+    assert slow._queue.qsize() == 3

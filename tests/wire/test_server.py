@@ -138,7 +138,7 @@ def test_a_port_in_use_is_named(echo: Echo) -> None:
     assert errors.splitlines()[-1] == f"error: cannot listen on {address}; is another process using the port?"
 
 
-@pytest.mark.parametrize("listen", ["8000", "localhost:", ":80", "localhost:http"])
+@pytest.mark.parametrize("listen", ["8000", "localhost:", ":80", "localhost:http", "127.0.0.1:70000"])
 def test_a_listen_address_that_is_none_is_named(listen: str) -> None:
     code, errors = Echo(listen).end()
     assert (code, errors) == (2, f"error: listen is {listen!r}; it must be host:port, such as 127.0.0.1:0\n")
