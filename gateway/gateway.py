@@ -84,9 +84,9 @@ class Gateway:
         session = Session(
             request, model.info.name, self._peers, output, self._on_end(completion, tenant, output), deadline
         )
-        self._running[tenant.name] += 1
-        session.start()
+        self._running[tenant.name] += 1  # until the session ends, however it does
         try:
+            session.start()
             yield Running(completion.request_id, output.stream)
         finally:
             session.close()

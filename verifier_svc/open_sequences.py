@@ -55,10 +55,9 @@ class OpenSequences:
             self._fail(stream, request.sequence_id, error)
 
     def update(self, stream: int, update: Update) -> None:
+        """New bounds; the sequence may have finished while they were on their way."""
         active = self._by_key.get((stream, update.sequence_id))
-        if active is None:
-            self._fail(stream, update.sequence_id, InvalidRequest(f"sequence {update.sequence_id} is not open here"))
-        else:
+        if active is not None:
             active.update(update)
 
     def insert(self, stream: int, draft: Draft) -> Refusal | None:

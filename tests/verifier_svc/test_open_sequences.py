@@ -34,14 +34,13 @@ def test_one_id_on_two_streams_is_two_sequences(tokenizer):
     assert harness.output(1, stream=2) == plain_output(LAW, tokenizer, PROMPT[::-1])
 
 
-def test_an_update_of_an_unknown_sequence_is_an_error_but_closing_or_drafting_for_it_is_not(tokenizer):
+def test_what_comes_for_a_sequence_that_is_not_open_any_more_is_no_error(tokenizer):
     harness = Harness(LAW, tokenizer)
     harness.post(Update(5, 1, 1, 1))
     harness.post(Close(6))
     harness.draft(3, [1], 7)
     harness.step()
-    assert "sequence 5 is not open here" in str(harness.error(5))
-    assert set(harness.failures) == {(1, 5)}
+    assert not harness.failures
     assert harness.verifier.counters.dropped_drafts == {"unknown_sequence": 1}
 
 
