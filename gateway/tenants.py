@@ -13,9 +13,12 @@ from typing import Any
 import yaml
 
 from slipstream.errors import Unauthenticated
+from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import VerificationMode
 
-PROPOSERS = ("none", "ngram", "draft_model")
+NONE = "none"
+DRAFT_MODEL = "draft_model"  # as a drafter service calls it
+PROPOSERS = (NONE, NGRAM, DRAFT_MODEL)
 MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
 MAX_DRAFT_TOKENS = 64
 
@@ -29,7 +32,7 @@ class Tenant:
     name: str
     key_sha256: tuple[str, ...] = ()  # hex SHA-256 of each API key
     anonymous: bool = False  # serves callers without a key; then there are no keys
-    proposers: tuple[str, ...] = ("ngram",)  # in order of preference; "none" alone switches drafting off
+    proposers: tuple[str, ...] = (NGRAM,)  # in order of preference; "none" alone switches drafting off
     mode: str = "ratio"  # or "coupled": how drafts are verified (docs/exactness.md)
     num_draft_tokens: int = 4  # K: most draft tokens in one verify pass
     fan_out: int = 4  # outcomes that a drafter drafts for ahead of each commit
@@ -68,14 +71,14 @@ class Tenant:
         _require(bool(self.proposers), "proposers", list(self.proposers), f"a list of {', '.join(PROPOSERS)}")
         for proposer in self.proposers:
             _require(proposer in PROPOSERS, "proposers", proposer, f"a list of {', '.join(PROPOSERS)}")
-        alone = "none" not in self.proposers or len(self.proposers) == 1
+        alone = NONE not in self.proposers or len(self.proposers) == 1
         distinct = len(set(self.proposers)) == len(self.proposers)
         _require(alone and distinct, "proposers", list(self.proposers), "without repetition, and `none` only by itself")
 
     @property
     def active_proposers(self) -> tuple[str, ...]:
         """Who really drafts: none of them if K is 0."""
-        return tuple(name for name in self.proposers if name != "none" and self.num_draft_tokens)
+        return tuple(name for name in self.proposers if name != NONE and self.num_draft_tokens)
 
     @property
     def verification_mode(self) -> VerificationMode:
@@ -114,7 +117,7 @@ class Tenants:
 
 def default_tenants(*, remote: bool) -> Tenants:
     """What serves when no file is given: everybody, drafted by n-gram and, if there is a drafter, its draft model."""
-    proposers = ("draft_model", "ngram") if remote else ("ngram",)
+    proposers = (DRAFT_MODEL, NGRAM) if remote else (NGRAM,)
     return Tenants([Tenant(name="default", anonymous=True, proposers=proposers)])
 
 

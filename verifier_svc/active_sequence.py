@@ -9,6 +9,7 @@ from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
 from slipstream.engine.sequence import EngineSequence
 from slipstream.exchange import Draft, DraftToken, LawKind, Update
+from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.proposers.ngram import NgramProposer
 from slipstream.request import SequenceRequest
 from slipstream.sampling.check import SequenceCheck
@@ -16,8 +17,6 @@ from slipstream.sampling.philox import derive_key
 from verifier_svc.draft_check import Refusal, refusal
 from verifier_svc.draft_tree import DraftPath, DraftTree, after_committed
 from verifier_svc.stopping import StopRule
-
-NGRAM = "ngram"  # the one proposer that the verifier can stand in for itself
 
 
 class ActiveSequence:

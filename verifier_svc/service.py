@@ -9,10 +9,10 @@ from slipstream.engine.engine_thread import EngineThread
 from slipstream.engine.model_runner import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
+from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import server
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
-from verifier_svc.active_sequence import NGRAM
 from verifier_svc.config import VerifierConfig
 from verifier_svc.messages import Event, StreamOutput
 from verifier_svc.servicer import VerifierServicer

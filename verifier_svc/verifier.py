@@ -12,11 +12,12 @@ from slipstream.cache.block_pool import BlockPool
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.scheduler import Scheduler, Share
 from slipstream.exchange import Commit, CommitBatch, DraftBatch, StepReport, Update
+from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
 from slipstream.sampling.verification import verify
 from slipstream.text.tokenizer import Tokenizer
-from verifier_svc.active_sequence import NGRAM, ActiveSequence
+from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.admission import Served
 from verifier_svc.counters import Counters
 from verifier_svc.draft_tree import DraftPath

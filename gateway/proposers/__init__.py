@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from gateway.ledger import Ledger
-from gateway.proposers import ngram
 from gateway.proposers.ngram import NgramDrafts
 from gateway.proposers.proposer import Proposer, SendDraft
 from gateway.proposers.remote import Complaints, DrafterPool, RemoteDrafts
+from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import SequenceRequest
 
 __all__ = ["Complaints", "DrafterPool", "NgramDrafts", "Proposer", "RemoteDrafts", "SendDraft", "make_proposer"]
@@ -21,7 +21,7 @@ def make_proposer(
     complaints: Complaints,
 ) -> Proposer:
     """The n-gram proposer, or one that a drafter service is asked for by this name."""
-    if name == ngram.NAME:
+    if name == NGRAM:
         request = current()
         return NgramDrafts(request.sequence_id, request.num_draft_tokens, send)
     return RemoteDrafts(name, current, drafters, send, ledger, complaints)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from gateway.proposers.proposer import SendDraft
 from slipstream.exchange import Commit, Draft, DraftToken, LawKind
-from slipstream.proposers.ngram import NgramProposer
+from slipstream.proposers.ngram import NAME, NgramProposer
 from slipstream.wire.codec import draft_to_wire
-
-NAME = "ngram"
 
 
 class NgramDrafts:

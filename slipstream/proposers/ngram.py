@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+NAME = "ngram"
 MIN_MATCH = 2
 MAX_MATCH = 5
 MAX_CANDIDATES = 16  # most recent occurrences compared
