@@ -56,6 +56,15 @@ def test_draws_follow_exactly_the_counts() -> None:
     assert chisquare(seen[:3], counts[0, :3] / LAW_TOTAL * num_rows).pvalue > 1e-3
 
 
+def test_every_value_of_the_random_bits_is_used_so_the_law_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    every_word = np.arange(LAW_TOTAL, dtype=np.uint32) << 17
+    monkeypatch.setattr("slipstream.sampling.draft_law.random_words", lambda *args, **kwargs: every_word)
+    token_ids, counts = sparse_laws(random_logits(1, 100, seed=5), 16)
+    rows = np.zeros(LAW_TOTAL, dtype=int)
+    drawn = draw(token_ids[rows], counts[rows], rows, rows, rows, rows)
+    assert [int((drawn == token_id).sum()) for token_id in token_ids[0]] == counts[0].tolist()
+
+
 def test_each_draw_position_and_sample_has_its_own_noise() -> None:
     token_ids, counts = sparse_laws(torch.zeros(1, 4096), 4096)
 
