@@ -17,6 +17,10 @@ _LOG = logging.getLogger(__name__)
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
+# gRPC carries the text in a header, percent-encoded (12 bytes for some characters), and clients turn headers over 8 KiB
+# into an error of another code.
+MAX_TEXT_CHARS: Final = 600
+
 _TABLE: Final[tuple[tuple[type[Exception], grpc.StatusCode], ...]] = (
     (errors.InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.UnknownModel, grpc.StatusCode.NOT_FOUND),
@@ -33,7 +37,7 @@ def to_status(error: Exception) -> tuple[grpc.StatusCode, str]:
     """Anything but our own exceptions is INTERNAL, and tells the caller its type only."""
     for kind, code in _TABLE:
         if isinstance(error, kind):
-            return code, str(error)
+            return code, _shortened(str(error))
     return grpc.StatusCode.INTERNAL, f"internal error ({type(error).__name__}); the service's log says more"
 
 
@@ -48,6 +52,14 @@ def from_status(code: int, text: str) -> Exception:
 def from_rpc_error(error: grpc.aio.AioRpcError) -> Exception:
     """What a failed call of ours to another service means in our own words."""
     return from_status(number(error.code()), error.details() or error.code().name)
+
+
+def _shortened(text: str) -> str:
+    """A text may quote what the caller sent; beginning and end of it say what was wrong."""
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    half = (MAX_TEXT_CHARS - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
 
 
 def number(code: grpc.StatusCode) -> int:

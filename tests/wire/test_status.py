@@ -58,6 +58,18 @@ def test_any_other_error_is_internal_and_keeps_its_words_from_the_caller() -> No
     assert type(status.from_status(status.number(code), text)) is RuntimeError
 
 
+@pytest.mark.parametrize("quoted", ["m" * 1_000_000, "\U0001f600" * 1_000_000])
+async def test_a_text_that_quotes_megabytes_keeps_its_code_and_both_ends(
+    stub: rpc.GenerationAsyncStub, quoted: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await stub.GenerateOnce(pb.GenerateRequest(model="UnknownModel", request_id=quoted + " is no model"), timeout=5)
+    assert failed.value.code() is grpc.StatusCode.NOT_FOUND
+    text = failed.value.details() or ""
+    assert text.startswith("about " + quoted[:100])
+    assert text.endswith(" is no model")
+
+
 @pytest.mark.parametrize("kind", OURS)
 async def test_a_servicer_that_raises_gives_code_and_text(stub: rpc.GenerationAsyncStub, kind: type[Exception]) -> None:
     request = pb.GenerateRequest(model=kind.__name__, request_id="r1")
