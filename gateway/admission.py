@@ -14,12 +14,23 @@ from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.text.chat_template import ChatMessage
 
 MAX_REQUEST_ID_CHARS = 128
+MAX_PROMPT_CHARS = 4_000_000  # about a million tokens; the tokenizer needs 100 bytes and more for each
+
+
+def num_chars(prompt: Prompt) -> int:
+    """How much text there is to encode; every chat message counts for one more, for the template's own."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    messages = (message for message in prompt if isinstance(message, ChatMessage))
+    return sum(len(message.role) + len(message.content) + 1 for message in messages)
 
 
 def encode_prompt(tools: TextTools, prompt: Prompt) -> tuple[int, ...]:
     """Token ids of a prompt; BOS and the like only as tokenizer or template say."""
     if not prompt:
         raise InvalidRequest("prompt is empty; give text, chat messages or token ids")
+    if (chars := num_chars(prompt)) > MAX_PROMPT_CHARS:
+        raise InvalidRequest(f"prompt has {chars} characters; it must be <= {MAX_PROMPT_CHARS}")
     if isinstance(prompt, str):
         return tools.tokenizer.encode(prompt)
     messages = [message for message in prompt if isinstance(message, ChatMessage)]
@@ -33,20 +44,21 @@ def admit(
 ) -> SequenceRequest:
     """Raises InvalidRequest naming parameter, value and range."""
     info = model.info
-    _check_ids("prompt", prompt_ids, info.vocab_size)
-    _check_ids("stop_token_ids", completion.stop_token_ids, info.vocab_size)
     left = info.max_model_len - len(prompt_ids)
     if left < 1:
         raise InvalidRequest(
             f"prompt has {len(prompt_ids)} tokens; it must be <= {info.max_model_len - 1}, "
             f"for the context of {info.name!r} is {info.max_model_len} tokens and holds the output too"
         )
+    sampling = _sampling(completion, tenant, left)
+    check_ids("prompt", prompt_ids, info.vocab_size)
+    check_ids("stop_token_ids", sampling.stop_token_ids, info.vocab_size)
     proposers = tenant.active_proposers
     return SequenceRequest(
         sequence_id=sequence_id,
         token_ids=prompt_ids,
         num_prompt_tokens=len(prompt_ids),
-        sampling=_sampling(completion, tenant, left),
+        sampling=sampling,
         mode=tenant.verification_mode,
         seed=secrets.randbits(64) if completion.seed is None else completion.seed,
         num_draft_tokens=tenant.num_draft_tokens if proposers else 0,
@@ -56,6 +68,12 @@ def admit(
         tenant=tenant.name,
         vocabulary_hash=info.vocabulary_hash,
     )
+
+
+def check_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequest(f"{name} holds token id {token_id}; ids must be in 0..{vocab_size - 1}")
 
 
 def check_request_id(request_id: str) -> None:
@@ -84,9 +102,3 @@ def _sampling(completion: Completion, tenant: Tenant, left: int) -> SamplingPara
         stop_strings=completion.stop,
         ignore_eos=completion.ignore_eos,
     )
-
-
-def _check_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise InvalidRequest(f"{name} holds token id {token_id}; ids must be in 0..{vocab_size - 1}")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from gateway.admission import admit, check_request_id, encode_prompt
+from gateway.admission import admit, check_ids, check_request_id, encode_prompt, num_chars
 from gateway.catalog import Catalog, ServedModel
 from gateway.client_stream import ClientStream
 from gateway.completion import Completion, Prompt
@@ -93,8 +93,10 @@ class Gateway:
 
     async def tokenize(self, model: str, prompt: Prompt) -> tuple[tuple[int, ...], list[str]]:
         """Token ids and the vocabulary's entries for them."""
-        text = self.catalog.find(model).text
+        served = self.catalog.find(model)
+        text = served.text
         token_ids = await _encode(text, prompt)
+        check_ids("prompt", token_ids, served.info.vocab_size)
         return token_ids, [text.tokenizer.token(token_id) for token_id in token_ids]
 
     async def models(self) -> list[ModelInfo]:
@@ -133,6 +135,6 @@ class Gateway:
 
 
 async def _encode(tools: TextTools, prompt: Prompt) -> tuple[int, ...]:
-    if isinstance(prompt, str) and len(prompt) > LONG_PROMPT_CHARS:
+    if num_chars(prompt) > LONG_PROMPT_CHARS:
         return await asyncio.to_thread(encode_prompt, tools, prompt)
     return encode_prompt(tools, prompt)

@@ -11,6 +11,7 @@ from slipstream.errors import InvalidRequest
 MAX_TOP_K = 1 << 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
+MAX_STOP_TOKEN_IDS = 1024
 
 
 class VerificationMode(IntEnum):
@@ -53,6 +54,9 @@ class SamplingParams:
         _require(
             len(self.stop_strings) <= MAX_STOP_STRINGS, "stop", len(self.stop_strings), f"<= {MAX_STOP_STRINGS} strings"
         )
+        # An unbounded list would grow past what one message may hold, and take everyone's stream down with it.
+        num_stop_ids = len(self.stop_token_ids)
+        _require(num_stop_ids <= MAX_STOP_TOKEN_IDS, "stop_token_ids", num_stop_ids, f"<= {MAX_STOP_TOKEN_IDS} ids")
         for text in self.stop_strings:
             _require(
                 0 < len(text) <= MAX_STOP_STRING_CHARS, "stop", text, f"1..{MAX_STOP_STRING_CHARS} characters long"

@@ -64,7 +64,9 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         """`add_special_tokens` adds what the tokenizer itself prescribes around a text (such as BOS), if anything."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        # As a batch of one: `encode` keeps the interpreter to itself, for seconds if the text is long.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(encoding.ids)
 
     def token(self, token_id: int) -> str:
         """The vocabulary's entry, empty for an id that has none."""

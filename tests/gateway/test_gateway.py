@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from gateway import gateway as gateway_module
 from gateway.completion import Completion
 from gateway.tenants import Tenant
 from slipstream.errors import Exhausted, InvalidRequest
+from slipstream.text.chat_template import ChatMessage
 from tests.gateway.fakes import TENANT, Client, FakeVerifier, eventually, running_gateway
 
 SINGLE = Tenant(name="single", anonymous=True, proposers=("none",), max_concurrent=1)
@@ -84,6 +86,19 @@ async def test_a_long_prompt_is_encoded_beside_the_loop_with_the_same_result(ver
         assert (ids[:2], tokens[:2]) == (gateway.catalog.find("").text.tokenizer.encode("a "), ["a", "Ġ"])
         with pytest.raises(InvalidRequest, match="prompt is empty"):
             await gateway.tokenize("", "")
+
+
+async def test_a_long_chat_does_not_hold_up_the_loop(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+
+    def encode(tools: object, prompt: object) -> tuple[int, ...]:
+        threads.add(threading.current_thread())
+        return (1,)
+
+    monkeypatch.setattr(gateway_module, "encode_prompt", encode)
+    async with running_gateway([verifier]) as gateway:
+        await gateway.tokenize("", (ChatMessage("user", "x" * 20_000),))
+    assert threading.main_thread() not in threads
 
 
 async def test_leaving_the_block_ends_a_request_that_nobody_read(verifier: FakeVerifier) -> None:

@@ -170,6 +170,7 @@ async def test_defaults_of_the_request_reach_the_verifier(verifier: FakeVerifier
         ({"max_tokens": 51}, CODE.INVALID_ARGUMENT, "max_tokens is 51; it must be in 1..50"),
         ({"stop": [""]}, CODE.INVALID_ARGUMENT, "stop is ''"),
         ({"stop_token_ids": [999]}, CODE.INVALID_ARGUMENT, "stop_token_ids holds token id 999"),
+        ({"stop_token_ids": [5] * 2000}, CODE.INVALID_ARGUMENT, "stop_token_ids is 2000; it must be <= 1024 ids"),
         ({"request_id": "a\nb"}, CODE.INVALID_ARGUMENT, r"request_id is 'a\\nb'"),
     ],
 )  # fmt: skip
@@ -261,6 +262,15 @@ async def test_tokenize_shows_ids_and_entries(verifier: FakeVerifier) -> None:
         reply = await stub.Tokenize(pb.TokenizeRequest(prompt=pb.Prompt(text="hé")))
     assert tuple(reply.token_ids) == TOKENIZER.encode("hé")
     assert list(reply.tokens) == ["h", "Ã", "©"]
+
+
+@pytest.mark.parametrize("bad", [-1, 2**31 - 1])
+async def test_tokenize_names_an_id_that_is_no_token(verifier: FakeVerifier, bad: int) -> None:
+    async with serving(verifier) as stub:
+        request = pb.TokenizeRequest(prompt=pb.Prompt(token_ids=pb.TokenIds(ids=[5, bad])))
+        error = await refusal(stub.Tokenize(request))
+    assert error.code() is CODE.INVALID_ARGUMENT
+    assert f"token id {bad}" in (error.details() or "")
 
 
 async def test_models_are_listed_with_their_present_load(verifier: FakeVerifier) -> None:

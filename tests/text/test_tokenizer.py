@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,24 @@ def test_unusable_files_are_named(files: dict[str, bytes], message: str) -> None
     base = {} if files == {} else byte_level().files
     with pytest.raises(CheckpointError, match=message):
         Tokenizer.from_files(base | files)
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    tokenizer, ended, beats = byte_level(), threading.Event(), []
+
+    def beat() -> None:
+        while not ended.wait(0.001):
+            beats.append(time.monotonic())
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    started = time.monotonic()
+    tokenizer.encode("hello world " * 40_000)
+    took = time.monotonic() - started
+    ended.set()
+    thread.join()
+    longest = max(later - earlier for earlier, later in pairwise([started, *beats, started + took]))
+    assert longest < max(0.1, 0.7 * took)
 
 
 def test_truncation_left_over_from_training_is_ignored() -> None:
