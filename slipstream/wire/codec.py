@@ -136,23 +136,24 @@ def draft_to_wire(draft: Draft) -> pb.Draft:
 
 
 def draft_from_wire(message: pb.Draft) -> Draft:
-    """Raises InvalidRequest if arrays disagree, or a law is not a distribution that its token can come from."""
+    """Raises InvalidRequest if arrays disagree."""
     token_ids = arrays.read(message.token_ids, arrays.ID, "token_ids")
     kinds = arrays.read(message.law_kinds, arrays.KIND, "law_kinds")
     if kinds.size != token_ids.size:
         raise InvalidRequest(f"law_kinds has {kinds.size} entries for {token_ids.size} token_ids; send one per token")
     if kinds.size and int(kinds.max()) >= len(_KINDS):
         raise InvalidRequest(f"law_kinds holds {int(kinds.max())}; it must be in 0..{len(_KINDS) - 1}")
-    laws = iter(
-        arrays.split_laws(
-            arrays.read(message.law_sizes, arrays.COUNT, "law_sizes"),
-            arrays.read(message.law_token_ids, arrays.ID, "law_token_ids"),
-            arrays.read(message.law_counts, arrays.COUNT, "law_counts"),
-            token_ids[kinds == LawKind.SPARSE],
-        )
+    laws = arrays.split_laws(
+        arrays.read(message.law_sizes, arrays.COUNT, "law_sizes"),
+        arrays.read(message.law_token_ids, arrays.ID, "law_token_ids"),
+        arrays.read(message.law_counts, arrays.COUNT, "law_counts"),
     )
+    num_sparse = int((kinds == LawKind.SPARSE).sum())
+    if len(laws) != num_sparse:
+        raise InvalidRequest(f"law_sizes has {len(laws)} entries for {num_sparse} sparse tokens; send one per token")
+    following = iter(laws)
     tokens = tuple(
-        DraftToken(token_id, _KINDS[kind], next(laws) if kind == LawKind.SPARSE else None)
+        DraftToken(token_id, _KINDS[kind], next(following) if kind == LawKind.SPARSE else None)
         for token_id, kind in zip(token_ids.tolist(), kinds.tolist(), strict=True)
     )
     return Draft(message.sequence_id, message.base, message.proposer, message.draw, tokens)
