@@ -29,8 +29,10 @@ ROWS = (
 def test_noise_equals_the_torch_and_numpy_references(vocab_size: int, stream: Stream, draw: int) -> None:
     noise = gumbel_noise(*ROWS, vocab_size, stream, draw).cpu()
     torch.testing.assert_close(noise, gumbel_noise_reference(*ROWS, vocab_size, stream, draw).cpu(), rtol=0, atol=2e-6)
-    columns = (np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES))
-    words = philox.random_words(*columns, stream, token_ids=np.arange(vocab_size), draws=draw)
+    keys, positions, samples = (
+        np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES)
+    )
+    words = philox.random_words(keys, positions, samples, stream, token_ids=np.arange(vocab_size), draws=draw)
     np.testing.assert_allclose(noise.numpy(), philox.gumbel(words), rtol=0, atol=2e-6)
 
 
@@ -38,8 +40,10 @@ def test_integers_equal_the_numpy_reference_bit_for_bit() -> None:
     # Neighbouring values of u differ by more than 2e-6 in g where u is near either end; there g tells the integer.
     noise = gumbel_noise(*ROWS, 49152).double().cpu().numpy()
     bits = np.exp(-np.exp(-noise)) * 2.0**23 - 0.5
-    columns = (np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES))
-    expected = philox.random_words(*columns, Stream.RESIDUAL, token_ids=np.arange(49152)) >> 9
+    keys, positions, samples = (
+        np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES)
+    )
+    expected = philox.random_words(keys, positions, samples, Stream.RESIDUAL, token_ids=np.arange(49152)) >> 9
     tellable = noise > 5
     assert tellable.sum() > 500
     assert np.array_equal(np.rint(bits[tellable]), expected[tellable])

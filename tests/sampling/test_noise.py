@@ -16,8 +16,10 @@ SAMPLE_INDICES = [0, 3, 0xFFFFFFFF, 1]
 
 
 def reference_words(vocab_size: int, stream: Stream, draw: int) -> np.ndarray:
-    columns = (np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES))
-    return philox.random_words(*columns, stream, token_ids=np.arange(vocab_size), draws=draw)
+    keys, positions, samples = (
+        np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES)
+    )
+    return philox.random_words(keys, positions, samples, stream, token_ids=np.arange(vocab_size), draws=draw)
 
 
 def torch_noise(vocab_size: int, stream: Stream, draw: int) -> torch.Tensor:

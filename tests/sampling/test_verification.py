@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -222,13 +223,18 @@ def test_only_rows_that_need_noise_get_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_device_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
-    for name in ("tolist", "item", "cpu", "numpy", "__bool__", "__int__"):
+
+    def noted(name: str) -> Callable[..., Any]:
         plain = getattr(torch.Tensor, name)
-        monkeypatch.setattr(
-            torch.Tensor,
-            name,
-            lambda self, *args, _plain=plain, _name=name: (reads.append(_name), _plain(self, *args))[1],
-        )
+
+        def read(*args: Any) -> Any:
+            reads.append(name)
+            return plain(*args)
+
+        return read
+
+    for name in ("tolist", "item", "cpu", "numpy", "__bool__", "__int__"):
+        monkeypatch.setattr(torch.Tensor, name, noted(name))
     draft = (sparse(3, t3=LAW_TOTAL), *one_hot(4))
     checks = [check(draft, sampling=SamplingParams(top_k=3, top_p=0.9, min_p=0.1)), check(one_hot(1), sampling=GREEDY)]
     verify(torch.zeros(5, VOCAB), checks)
