@@ -5,11 +5,9 @@ Random weights: the time does not depend on them. Floor = (weights + KV bytes) /
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -18,8 +16,8 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu import linear as gpu_linear
 from slipstream.kernels.gpu.check_table import pack_checks
-from slipstream.kernels.gpu.linear import few_rows_linear
 from slipstream.kernels.gpu.verification import verify_table
 from slipstream.layers.linear import Linear
 from slipstream.models.config import ModelConfig
@@ -28,7 +26,6 @@ from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck
 
 BLOCK_SIZE = 16
-CONFIGS = Path("build/linear_configs.json")
 COMMON = {"model_type": "llama", "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
 SMOLLM2 = ModelConfig(
     vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9, num_kv_heads=3, head_dim=64,
@@ -48,6 +45,10 @@ class Step:
     tokens: int  # of each sequence
     context: int
     target: str
+
+    @property
+    def shape(self) -> str:
+        return f"{self.sequences} x {self.tokens} over {self.context}"
 
 
 STEPS = (
@@ -103,18 +104,6 @@ def products_alone(model: LlamaModel, num_tokens: int) -> Callable[[], object]:
     return lambda: [torch.nn.functional.linear(inputs[w.shape[1]], w) for w in weights]
 
 
-def use_few_rows_linear() -> None:
-    """Puts the few-rows product with the configurations of the last sweep in the library's place."""
-    configs = {tuple(shape): config for shape, config in json.loads(CONFIGS.read_text())}
-    library = torch.nn.functional.linear
-
-    def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        config = configs.get(tuple(weight.shape)) if len(x) <= 16 else None
-        return library(x, weight, bias) if config is None else few_rows_linear(x, weight, *config)
-
-    torch.nn.functional.linear = linear
-
-
 def matrix_rate(size: int = 8192) -> float:
     """bf16 operations per second of a large product on random data."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -123,15 +112,22 @@ def matrix_rate(size: int = 8192) -> float:
 
 @torch.inference_mode()
 def main() -> None:
-    if "--few-rows" in sys.argv:
-        use_few_rows_linear()
-    if "--no-overlap" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="steps whose shape contains this, as in '1 x 5 over'")
+    parser.add_argument("--no-overlap", action="store_true", help="start each kernel after the one before it ended")
+    parser.add_argument("--library-products", action="store_true", help="no products of our own")
+    arguments = parser.parse_args()
+    if arguments.no_overlap:
         launch.overlap_options = lambda: {"OVERLAP": False}
+    if arguments.library_products:
+        gpu_linear.suits = lambda x, weight: False
     bandwidth, rate = copy_bandwidth(), matrix_rate()
     print(f"{torch.cuda.get_device_name()}, copy {bandwidth / 1e12:.2f} TB/s, bf16 {rate / 1e12:.0f} TFLOP/s")
     print(f"{'model':<14}{'step':<20}{'ms':>8}{'floor':>8}{'x floor':>9}{'products':>10}{'of rate':>9}  target")
     model, config = None, None
     for step in STEPS:
+        if arguments.only not in step.shape:
+            continue
         if step.config is not config:
             model = None  # two models at a time are one too many
             model, config = random_model(step.config), step.config
@@ -142,9 +138,8 @@ def main() -> None:
         head, layers = config.vocab_size * config.hidden_size, sum(p.numel() for p in model.layers.parameters())
         floor = (2 * (head + layers) + kv_bytes) / bandwidth * 1e3
         share = 2 * layers * step.sequences * step.tokens / (time * 1e-3) / rate  # head and attention not counted
-        shape = f"{step.sequences} x {step.tokens} over {step.context}"
         figures = f"{time:>8.3f}{floor:>8.3f}{time / floor:>9.2f}{products:>10.3f}{share:>9.0%}"
-        print(f"{step.name:<14}{shape:<20}{figures}  {step.target}", flush=True)
+        print(f"{step.name:<14}{step.shape:<20}{figures}  {step.target}", flush=True)
 
 
 if __name__ == "__main__":

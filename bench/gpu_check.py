@@ -24,7 +24,7 @@ STEPS = {  # seconds at most, command
     "verify": (45, [sys.executable, "-m", "bench.bench_verify"]),
     "verify_apart": (40, [sys.executable, "-m", "bench.bench_verify", "--no-overlap"]),
     "sweep": (60, [sys.executable, "-m", "bench.sweep_linear"]),
-    "verify_few_rows": (40, [sys.executable, "-m", "bench.bench_verify", "--few-rows"]),
+    "verify_library": (40, [sys.executable, "-m", "bench.bench_verify", "--library-products"]),
     "kernels": (60, [sys.executable, "-m", "bench.bench_kernels"]),
     "tests": (85, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
     "memcheck": (40, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),

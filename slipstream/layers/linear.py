@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from slipstream.kernels.linear import linear
+
 PACKED_FOR_ROWS = 16  # oneDNN lays the weight out for so many tokens; other counts run as fast
 FAST_ROWS = 4  # one or two tokens take longer than four (bench/layers/linear.py), so they are padded
 
@@ -26,7 +28,7 @@ class Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self._packed is None:
-            return functional.linear(x, self.weight, self.bias)
+            return linear(x, self.weight, self.bias)
         return packed_linear(x, self._packed, self.bias)
 
 

@@ -6,6 +6,13 @@ import torch
 import triton
 import triton.language as tl
 
+from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.launch import wait_for_inputs
+
+MOST_ROWS = 16  # the narrowest right operand of a tensor core's product
+WIDEST = 132 * 64  # one wave of programs; beyond, the library is as fast (bench/sweep_linear.py)
+Shape = tuple[int, int, int]  # weight rows and depth of a tile, tiles in flight
+
 
 @triton.jit
 def _few_rows_linear_kernel(
@@ -19,8 +26,10 @@ def _few_rows_linear_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     EVEN: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """output = x . weight^T; the weight's rows take the place of the left operand, of which there are enough."""
+    wait_for_inputs(OVERLAP)
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tl.arange(0, ROWS)
     depths = tl.arange(0, BLOCK_K)
@@ -41,30 +50,35 @@ def _few_rows_linear_kernel(
     tl.store(outputs, sums.to(output_ptr.dtype.element_ty), mask=in_width[:, None] & (rows < num_rows)[None, :])
 
 
+def suits(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether `few_rows_linear` is the faster one for this product."""
+    return x.dim() == 2 and len(x) <= MOST_ROWS and x.element_size() == 2 and weight.shape[0] <= WIDEST
+
+
 def few_rows_linear(
-    x: torch.Tensor,  # [num_rows, depth], 16-bit
+    x: torch.Tensor,  # [num_rows, depth], 16-bit, at most MOST_ROWS rows
     weight: torch.Tensor,  # [width, depth]
-    block_n: int,
-    block_k: int,
-    num_stages: int,
-    num_warps: int,
+    shape: Shape | None = None,
 ) -> torch.Tensor:
     """x @ weight.T, [num_rows, width]."""
-    num_rows, depth = x.shape
-    width = weight.shape[0]
+    (num_rows, depth), width = x.shape, weight.shape[0]
+    assert num_rows <= MOST_ROWS, f"{num_rows} rows are not few"
+    assert weight.is_contiguous()
+    block_n, block_k, num_stages = shape or ((64, 128, 6) if width >= 4096 else (16, 128, 6))
     output = x.new_empty(num_rows, width)
     _few_rows_linear_kernel[(triton.cdiv(width, block_n),)](
-        x,
+        x.contiguous(),
         weight,
         output,
         num_rows,
         width,
         depth,
-        ROWS=max(16, triton.next_power_of_2(num_rows)),
+        ROWS=MOST_ROWS,
         BLOCK_N=block_n,
         BLOCK_K=block_k,
         EVEN=depth % block_k == 0,
         num_stages=num_stages,
-        num_warps=num_warps,
+        num_warps=4,
+        **launch.overlap_options(),
     )
     return output

@@ -20,7 +20,6 @@ EVERYTHING = tl.constexpr(0x7F800000)  # the bits of infinity: a limit that remo
 PIVOTS = tl.constexpr(32)
 PIVOT_STEP = tl.constexpr(0.75)  # 32 of these reach 24: what lies beyond, of a 150k vocabulary, weighs nothing
 BLOCK = tl.constexpr(256)
-CHUNK = 4096  # tokens that one program counts
 
 
 @triton.jit
@@ -121,6 +120,31 @@ def first_bracket(
 
 
 @triton.jit
+def second_bracket(
+    settings_ptr: tl.tensor,
+    even_ptr: tl.tensor,
+    fine_ptr: tl.tensor,
+    num_chunks: tl.tensor,
+    total: tl.tensor,
+    CHUNKS: tl.constexpr,
+) -> tuple[tl.tensor, ...]:
+    """Where the row's first limit lies among the fine pivots."""
+    wanted, by_weight, low, low_count, low_weight, high, _, _ = first_bracket(
+        settings_ptr, even_ptr, num_chunks, total, CHUNKS
+    )
+    counts, weights = load_sums(fine_ptr, num_chunks, CHUNKS)
+    low, low_count, low_weight, high, high_count, high_weight = narrow(
+        pivots_between(low, high), counts, weights, wanted, by_weight, low, low_count, low_weight
+    )
+    return wanted, by_weight, low, low_count, low_weight, high, high_count, high_weight
+
+
+@triton.jit
+def is_searched(settings_ptr: tl.tensor) -> tl.tensor:
+    return (tl.load(settings_ptr + TOP_K) > 0) | (load_float(settings_ptr, TOP_P) < 1.0)
+
+
+@triton.jit
 def _pivot_sums_kernel(
     logits_ptr: tl.tensor,  # [num_rows, vocab_size], rows row_stride apart
     table_ptr: tl.tensor,  # [num_rows, width] int32
@@ -141,7 +165,7 @@ def _pivot_sums_kernel(
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
     settings_ptr = table_ptr + row * width
-    if (tl.load(settings_ptr + TOP_K) == 0) & (load_float(settings_ptr, TOP_P) == 1.0):
+    if is_searched(settings_ptr) == 0:
         return
     largest, temperature, total, _ = row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
     sums_ptr = even_ptr
@@ -161,6 +185,11 @@ def _pivot_sums_kernel(
     tl.store(at + PIVOTS, weights)
 
 
+def chunk_size(num_rows: int, vocab_size: int) -> int:
+    """Tokens that one program counts: as many as leave work for all of the GPU."""
+    return 8192 if num_rows * vocab_size >= 264 * 8192 else 2048
+
+
 def pivot_sums(
     logits: torch.Tensor,  # [num_rows, vocab_size]
     table: CheckTable,
@@ -168,7 +197,8 @@ def pivot_sums(
 ) -> torch.Tensor:
     """[2, num_rows, num_chunks, 2, PIVOTS] fp32, of even and of fine pivots; unwritten in rows that need none."""
     num_rows, vocab_size = logits.shape
-    num_tiles, num_chunks = parts.tokens.shape[1], triton.cdiv(vocab_size, CHUNK)
+    chunk = chunk_size(num_rows, vocab_size)
+    num_tiles, num_chunks = parts.tokens.shape[1], triton.cdiv(vocab_size, chunk)
     sums = parts.values.new_empty(2, num_rows, num_chunks, 2, PIVOTS.value)
     for fine in (False, True) if table.searched else ():
         _pivot_sums_kernel[(num_rows, num_chunks)](
@@ -183,7 +213,7 @@ def pivot_sums(
             num_tiles,
             num_chunks,
             FINE=fine,
-            CHUNK=CHUNK,
+            CHUNK=chunk,
             TILES=triton.next_power_of_2(num_tiles),
             CHUNKS=triton.next_power_of_2(num_chunks),
             num_warps=8,

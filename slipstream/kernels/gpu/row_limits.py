@@ -1,9 +1,9 @@
 """Where top-k, top-p and min-p cut a row off, found without sorting.
 
 Every limit is a distance below the row's largest logit: tokens further away are removed, tokens of one distance share
-one fate. pivots.py leaves few candidates between two distances; one more read, by one program per row, copies those
-aside and searches among them. With the statistics' and the pivots' reads that makes four reads of the logits, for top-k
-and top-p together, most of them from the L2 cache. Only limits that keep more than SET_ASIDE tokens may cost more.
+one fate. pivots.py narrows it down, candidates.py sets aside the tokens that are left, and one program per row searches
+among those. With the statistics' own these are four reads of the logits, for top-k and top-p together, most of them
+from the L2 cache. Only limits among more than SET_ASIDE candidates cost more.
 """
 
 from __future__ import annotations
@@ -12,53 +12,27 @@ import torch
 import triton
 import triton.language as tl
 
+from slipstream.kernels.gpu.candidates import SET_ASIDE, nearest_candidate, set_aside
 from slipstream.kernels.gpu.check_table import CheckTable, Column, RowKind
 from slipstream.kernels.gpu.pivots import (
-    BLOCK,
     EVERYTHING,
     PIVOTS,
-    first_bracket,
-    load_sums,
+    is_searched,
     narrow,
     pivot_sums,
     pivots_between,
     row_law,
+    second_bracket,
     within,
 )
 from slipstream.kernels.gpu.row_statistics import RowParts, distances, load_float, residual_noise
 
 KIND = tl.constexpr(int(Column.KIND))
-TOP_K = tl.constexpr(int(Column.TOP_K))
 LIMITED = tl.constexpr(int(Column.LIMITED))
 TOP_P = tl.constexpr(int(Column.TOP_P))
 MIN_P_REACH = tl.constexpr(int(Column.MIN_P_REACH))
 MATCH = tl.constexpr(int(RowKind.MATCH))
 LARGEST, TOTAL, BEST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(3)
-SET_ASIDE = tl.constexpr(8192)
-
-
-@triton.jit
-def _set_aside(
-    row_ptr: tl.tensor,
-    aside_ptr: tl.tensor,
-    vocab_size: tl.tensor,
-    largest: tl.tensor,
-    temperature: tl.tensor,
-    low: tl.tensor,
-    high: tl.tensor,
-) -> tl.tensor:
-    """Copies the logits in the bracket (low, high], of which there are few enough, and returns their number."""
-    copied = 0
-    for first in range(0, vocab_size, 4 * BLOCK):
-        index = first + tl.arange(0, 4 * BLOCK)
-        logits = tl.load(row_ptr + index, mask=index < vocab_size, other=float("-inf")).to(tl.float32)
-        keys = distances(logits, largest, temperature).to(tl.int32, bitcast=True)
-        chosen = ((index < vocab_size) & (keys > low) & (keys <= high)).to(tl.int32)
-        places = copied + tl.cumsum(chosen, 0) - 1
-        tl.store(aside_ptr + places, logits, mask=(chosen == 1) & (places < SET_ASIDE))
-        copied += tl.sum(chosen, 0)
-    tl.debug_barrier()  # the other threads read what this one wrote
-    return copied
 
 
 @triton.jit
@@ -103,24 +77,20 @@ def _top_k_top_p(
     CHUNKS: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
     """The distance (its bits) that top-k and then top-p leave, and the weight within it."""
-    wanted, by_weight, low, low_count, low_weight, high, _, _ = first_bracket(
-        settings_ptr, even_ptr, num_chunks, total, CHUNKS
+    wanted, by_weight, low, low_count, low_weight, high, high_count, high_weight = second_bracket(
+        settings_ptr, even_ptr, fine_ptr, num_chunks, total, CHUNKS
     )
-    counts, weights = load_sums(fine_ptr, num_chunks, CHUNKS)
-    low, low_count, low_weight, high, high_count, high_weight = narrow(
-        pivots_between(low, high), counts, weights, wanted, by_weight, low, low_count, low_weight
-    )
-    all_aside = high_count <= SET_ASIDE  # then top-p finds its tokens there too
-    some_aside = (high_count - low_count <= SET_ASIDE) & (high_count > SET_ASIDE)
+    nearest, fits = nearest_candidate(low, low_count, high_count)
+    all_aside = fits & (nearest == -1)
+    base_count = tl.where(fits & (nearest != -1), low_count, 0.0)
+    base_weight = tl.where(fits & (nearest != -1), low_weight, 0.0)
     source_ptr, source_count = row_ptr, vocab_size
-    if all_aside | some_aside:
-        nearest = tl.where(all_aside, -1, low)
-        source_count = _set_aside(row_ptr, aside_ptr, vocab_size, largest, temperature, nearest, high)
+    if fits:
         source_ptr = aside_ptr
+        source_count = (high_count - base_count).to(tl.int32)
     reach, total = _search(
         source_ptr, source_count, largest, temperature, wanted, by_weight,
-        tl.where(some_aside, low_count, 0.0), tl.where(some_aside, low_weight, 0.0),
-        low, low_count, low_weight, high, high_count, high_weight,
+        base_count, base_weight, low, low_count, low_weight, high, high_count, high_weight,
     )  # fmt: skip
     top_p = load_float(settings_ptr, TOP_P)
     if (top_p < 1) & (by_weight == 0):
@@ -166,7 +136,7 @@ def _row_limits_kernel(
     parts = row * num_tiles + tiles
     largest, temperature, total, tops = row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
     reach = EVERYTHING
-    if (tl.load(settings_ptr + TOP_K) > 0) | (load_float(settings_ptr, TOP_P) < 1.0):
+    if is_searched(settings_ptr):
         sums = row * num_chunks * 2 * PIVOTS
         reach, total = _top_k_top_p(
             settings_ptr, row_ptr, aside_ptr + row * SET_ASIDE, even_ptr + sums, fine_ptr + sums,
@@ -208,17 +178,17 @@ def row_limits(
     num_rows, vocab_size = logits.shape
     num_tiles = parts.tokens.shape[1]
     assert num_tiles == triton.cdiv(vocab_size, tile), "limits need the whole vocabulary on one GPU"
-    even, fine = pivot_sums(logits, table, parts)
-    num_chunks = even.shape[1]
+    sums = pivot_sums(logits, table, parts)
+    num_chunks = sums.shape[2]
     reach = parts.values.new_empty(num_rows)
     _row_limits_kernel[(num_rows,)](
         logits,
         table.words,
         parts.values,
         parts.tokens,
-        even,
-        fine,
-        parts.values.new_empty(num_rows, SET_ASIDE.value),
+        sums[0],
+        sums[1],
+        set_aside(logits, table, parts, sums),
         reach,
         logits.stride(0),
         table.words.stride(0),

@@ -64,6 +64,18 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         SIZES | {"FINE": True, "CHUNK": 4096},
         8,
     ),
+    "candidates": (
+        "candidates:_set_aside_kernel",
+        "*fp32 *i32 *fp32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32",
+        SIZES | {"CHUNK": 2048},
+        8,
+    ),
+    "linear": (
+        "linear:_few_rows_linear_kernel",
+        "*bf16 *bf16 *bf16 i32 i32 i32",
+        {"ROWS": 16, "BLOCK_N": 64, "BLOCK_K": 128, "EVEN": True, "OVERLAP": True},
+        4,
+    ),
     "limits": (
         "row_limits:_row_limits_kernel",
         "*fp32 *i32 *fp32 *i32 *fp32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32",
