@@ -22,14 +22,14 @@ def draft_lm(
     text: Annotated[list[Path] | None, typer.Option(help="Text to ask about, beside Python's own; repeatable.")] = None,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     minutes: Annotated[float, typer.Option(help="Of this slice; the same command again goes on.")] = 10.0,
-    chat_tokens: Annotated[int, typer.Option(help="Text that the target writes.")] = 40_000_000,
+    chat_tokens: Annotated[int, typer.Option(help="Text that the target writes.")] = 25_165_824,
     chat_batch: Annotated[int, typer.Option(help="Rows written at once.")] = 4096,
     length: Annotated[int, typer.Option(help="Tokens of a row.")] = 768,
-    train_tokens: Annotated[int, typer.Option(help="Tokens fed in all.")] = 250_000_000,
+    train_tokens: Annotated[int, typer.Option(help="Tokens fed in all.")] = 340_000_000,
     layers: Annotated[int, typer.Option(help="Of the draft.")] = 4,
-    draft_vocab: Annotated[int, typer.Option(help="Tokens that may be drafted.")] = 8192,
+    draft_vocab: Annotated[int, typer.Option(help="Tokens that may be drafted.")] = 12288,
     batch: Annotated[int, typer.Option(help="Rows of a training step.")] = 64,
-    learning_rate: Annotated[float, typer.Option()] = 2e-3,
+    learning_rate: Annotated[float, typer.Option()] = 3e-3,
     loss: Annotated[str, typer.Option(help="kl or lk_hybrid.")] = "lk_hybrid",
     temperature: Annotated[float, typer.Option(help="That the draft serves best; 0.5 stands for greedy.")] = 1.0,
     compiled: Annotated[bool, typer.Option("--compiled", help="Compile the layers; pays on a GPU.")] = False,
@@ -59,6 +59,19 @@ def draft_lm(
         Slice(seconds=minutes * 60, measure_every=60.0, say=_say, progress=_progress),
     )
     _say(f"stored in {out}: {acceptance}" if acceptance else "time is up; the same command goes on from here")
+
+
+@app.command()
+def export(
+    draft: Annotated[Path, typer.Argument(help="Folder of a stored draft.")],
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    target: Annotated[Path | None, typer.Option(help="Its target; found by name if not given.")] = None,
+) -> None:
+    """Write a stored draft as a Hugging Face folder, for other programs."""
+    from slipstream.training.export import export_draft
+
+    export_draft(draft, out, target)
+    print(out)
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
 """How fast a target writes chats in lockstep and a draft trains on one GPU, on random weights of a real shape.
 
-    python bench/training/throughput.py            # SmolLM2-135M's shape; prints figures and floors
-    python bench/training/throughput.py --tiny     # anywhere, to try the script
+python bench/training/throughput.py            # SmolLM2-135M's shape; prints figures and floors
+python bench/training/throughput.py --tiny     # anywhere, to try the script
 """
 
 from __future__ import annotations

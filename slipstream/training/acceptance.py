@@ -1,7 +1,7 @@
 """Acceptance of a drafter computed offline from where it agrees with the target's greedy text. Knows no model.
 
-While drafts are accepted, the drafter's context *is* the target's text. So one pass over that text says at every position
-whether the drafter would have been right there, and walking over those answers gives what a server would see.
+While drafts are accepted, the drafter's context *is* the target's text. So one pass over that text says at every
+position whether the drafter would have been right there, and walking over those answers gives what a server would see.
 """
 
 from __future__ import annotations

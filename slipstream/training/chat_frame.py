@@ -29,10 +29,12 @@ class ChatFrame:
         head, rest = text.split(_FIRST)
         _, rest = rest.split(_ANSWER)
         to_question, to_answer = rest.split(_SECOND)
-        ids = [tokenizer.encode(part, add_special_tokens=False) for part in (head, to_answer, to_question)]
-        if not ids[1] or not ids[2] or ids[1][0] != ids[2][0]:
+        before, answer, question = (
+            tokenizer.encode(part, add_special_tokens=False) for part in (head, to_answer, to_question)
+        )
+        if not answer or not question or answer[0] != question[0]:
             raise ValueError(f"turns end with {to_answer!r} and {to_question!r}; both must begin with one end token")
-        return cls(*ids, end_token=ids[1][0])
+        return cls(before, answer, question, end_token=answer[0])
 
     def question(self, text_ids: tuple[int, ...]) -> tuple[int, ...]:
         """A whole prompt of one user turn: the answer is to be written next."""

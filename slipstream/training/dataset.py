@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def _load(path: Path) -> Chats:
     try:
         with np.load(path) as arrays:
             token_ids, packed = arrays["token_ids"], arrays["answers"]
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, BadZipFile) as error:
         raise CheckpointError(f"{path} holds no chats: {error}") from error
     answers = np.unpackbits(packed, axis=1, count=token_ids.shape[1])
     return Chats(torch.from_numpy(token_ids.astype(np.int32)), torch.from_numpy(answers.astype(np.bool_)))

@@ -109,9 +109,14 @@ class DraftTraining:
         target_hidden = self._states.of(rows)[:, :-1].flatten(0, 1)[learned]
         draft_hidden = self.draft.forward_dense(token_ids)[:, :-1].flatten(0, 1)[learned]
         sums = chunked_loss(
-            draft_hidden.detach(), target_hidden, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
+            draft_hidden.detach(),
+            target_hidden,
+            self._heads,
+            self.settings.objective,
+            self.settings.loss_chunk,
+            self._loss_fn,
         )
-        draft_hidden.backward(sums.hidden_grad)
+        torch.autograd.backward(draft_hidden, sums.hidden_grad)
         self.master.gather_gradients()
         self._optimizer.step(self.step / self.num_steps)
         self.master.publish()

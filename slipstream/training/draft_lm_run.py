@@ -51,7 +51,7 @@ class Slice:
 def train_draft_lm(
     places: Places, chat: ChatSettings, draft: DraftSettings, device: torch.device, now: Slice
 ) -> Acceptance | None:
-    """Does what is left to do, for at most `now.seconds`. The stored draft's acceptance when done, None to go on later."""
+    """Does what is left, for at most `now.seconds`. The stored draft's acceptance when done, None if there is more."""
     deadline = time.monotonic() + now.seconds
     target = load_model(places.target, torch.bfloat16, device)
     tokenizer = Tokenizer.from_folder(places.target)
@@ -98,22 +98,19 @@ def _finish(
 ) -> Acceptance:
     """Stores the draft and measures it as it will be loaded."""
     config = open_checkpoint(places.target).config()
-    config |= {"num_hidden_layers": training.settings.num_layers}
-    save_draft(places.out, config, training.master.weights, tokens, places.target.name)
-    stored = load_model(places.out, torch.bfloat16, held_out_device(training), target=places.target)
+    layers = spread_layers(int(config["num_hidden_layers"]), training.settings.num_layers)
+    stored_config = config | {"num_hidden_layers": len(layers)}
+    save_draft(places.out, stored_config, training.master.weights, tokens, places.target.name)
+    stored = load_model(places.out, torch.bfloat16, training.draft.embedding.device, target=places.target)
     acceptance = held_out.acceptance(stored, tokens, training.settings.num_draft_tokens)
     record |= {
         "target": places.target.name,
-        "target_layers": spread_layers(int(open_checkpoint(places.target).config()["num_hidden_layers"]), len(stored.layers)),
+        "target_layers": layers,
         "acceptance_length": acceptance.length,
         "acceptance_per_position": acceptance.per_position,
     }
     (places.out / REPORT_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return acceptance
-
-
-def held_out_device(training: DraftTraining) -> torch.device:
-    return training.draft.embedding.device
 
 
 def read_report(folder: Path) -> dict[str, object]:

@@ -31,7 +31,9 @@ class WritingSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
         if not self.answer_temperatures or min(self.answer_temperatures, default=0) < 0 or self.user_temperature < 0:
-            raise ValueError(f"temperatures are {self.user_temperature}, {self.answer_temperatures}; give some, all >= 0")
+            raise ValueError(
+                f"temperatures are {self.user_temperature}, {self.answer_temperatures}; give some, all >= 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def _layer(layer: DecoderLayer, hidden: torch.Tensor, cos_sin: CosSin, cache: to
     query, key, value = layer.attention.project(layer.input_norm(hidden), cos_sin)
     cache[0, :, :, -1], cache[1, :, :, -1] = key, value
     # The query heads of one KV head become rows of one small attention: no key is read twice.
-    grouped = query.unflatten(1, (key.shape[1], -1))
+    grouped = query.reshape(len(query), key.shape[1], -1, query.shape[-1])
     mixed = scaled_dot_product_attention(grouped, cache[0], cache[1])
     hidden = hidden + layer.attention.o_proj(mixed.flatten(1))
     return cast(torch.Tensor, hidden + layer.mlp(layer.mlp_norm(hidden)))

@@ -1,11 +1,12 @@
 """How far a draft's distribution is from the target's, and the gradient of that. Knows logits; knows no model.
 
-Both distributions are taken at one temperature, the one that the draft is to serve best (a low one stands for greedy).
-The draft covers the first columns of the target's logits (the target's head is ordered so). With p the target's law over
-all tokens, q the draft's, r = p restricted to the draft's tokens and normalised, and m the mass it had there:
+Both distributions are taken at one temperature, that which the draft is to serve best (a low one stands for greedy).
+The draft covers the first columns of the target's logits: the target's head is ordered so. With `shared` the target's
+law over the draft's tokens, normalised, and `mass` the probability that the target gave them together:
 
-    kl        = m * sum r log(r / q)
-    lk_hybrid = w * kl + (1 - w) * (1 - a)     with a = sum min(p, q), the acceptance, and w = exp(-3 a) held constant
+    kl        = mass * sum shared * log(shared / draft)
+    accepted  = sum min(target, draft)
+    lk_hybrid = weight * kl + (1 - weight) * (1 - accepted)     with weight = exp(-3 accepted), held constant
 
 Gradients with respect to the draft's logits are written out: autograd would keep ten arrays of [tokens, vocab].
 """
@@ -74,7 +75,9 @@ def loss_and_gradient(
 def chunked_loss(
     draft_hidden: torch.Tensor,  # [tokens, hidden]
     target_hidden: torch.Tensor,  # [tokens, target hidden]
-    heads: tuple[torch.Tensor, torch.Tensor],  # [draft vocab, hidden], [vocab, target hidden] with the draft's rows first
+    heads: tuple[
+        torch.Tensor, torch.Tensor
+    ],  # [draft vocab, hidden], [vocab, target hidden] with the draft's rows first
     objective: Objective,
     chunk: int,
     loss_fn: LossFn = loss_and_gradient,
@@ -85,7 +88,9 @@ def chunked_loss(
     sums = torch.zeros(2, dtype=torch.float32, device=draft_hidden.device)
     for start in range(0, len(draft_hidden), chunk):
         rows = slice(start, start + chunk)
-        loss, logits_grad, accepted = loss_fn(draft_hidden[rows] @ draft_head.T, target_hidden[rows] @ target_head.T, objective)
+        loss, logits_grad, accepted = loss_fn(
+            draft_hidden[rows] @ draft_head.T, target_hidden[rows] @ target_head.T, objective
+        )
         grad[rows] = (logits_grad / len(draft_hidden)).to(draft_head.dtype) @ draft_head
         sums += torch.stack((loss.sum(), accepted.sum()))
     return LossSums(sums[0], sums[1], grad)

@@ -1,4 +1,4 @@
-"""fp32 copies of a bf16 model's weights, under their Hugging Face names: what an optimiser steps. Knows no optimiser."""
+"""fp32 copies of a bf16 model's weights, under their Hugging Face names, to be stepped. Knows no optimiser."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _MOMENTUM = "momentum_buffer"
 
 
 class Optimizer:
-    """Steps fp32 weights. Its lasting state is one momentum a matrix; the norms' small state starts anew with a slice."""
+    """Steps fp32 weights. Its lasting state is one momentum a matrix; the norms' small state starts anew each slice."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], learning_rate: float, weight_decay: float) -> None:
         self._weights = dict(weights)
@@ -28,7 +28,7 @@ class Optimizer:
         for optimizer in (self._muon, self._adamw):
             for group in optimizer.param_groups:
                 group["lr"] = self._learning_rate * schedule(progress)
-            optimizer.step()
+            optimizer.step()  # type: ignore[no-untyped-call]
             optimizer.zero_grad(set_to_none=True)
 
     def momenta(self) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from slipstream.training.losses import Objective
 class ChatSettings:
     """The text to learn from. Raises ValueError naming field and value."""
 
-    chat_tokens: int = 40_000_000  # to be written by the target, prompts included
+    chat_tokens: int = 25_165_824  # to be written by the target, prompts included
     length: int = 768  # tokens of each row
     batch: int = 4096  # rows written at once
     seed: int = 0
@@ -25,12 +25,12 @@ class DraftSettings:
     """A draft LM and how it is trained. Raises ValueError naming field and value."""
 
     num_layers: int = 4
-    draft_vocab_size: int = 8192
+    draft_vocab_size: int = 12288
     loss: str = "lk_hybrid"
     temperature: float = 1.0  # of the distributions that the loss compares
-    train_tokens: int = 250_000_000  # fed in all, over as many epochs as it takes
+    train_tokens: int = 340_000_000  # fed in all, over as many epochs as it takes
     batch: int = 64  # rows of a step
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     weight_decay: float = 0.05
     loss_chunk: int = 8192  # tokens whose logits exist at a time
     num_draft_tokens: int = 5  # K of the reported acceptance

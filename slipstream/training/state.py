@@ -41,7 +41,7 @@ def save_state(state: TrainingState, folder: Path) -> None:
 
 
 def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | None:
-    """The state in `folder`, or None if training has not begun. Other settings than the state's raise CheckpointError."""
+    """The state in `folder`, or None if training has not begun. Raises CheckpointError if its settings are others."""
     try:
         header = json.loads((folder / "state.json").read_text())
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | 
             f"{folder}: was made with {name} = {header['settings'].get(name)!r}, not {settings[name]!r}; "
             "use the same settings or another --run folder"
         )
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         tensors |= load_file(file)
     return TrainingState(header["step"], _under("weight.", tensors), _under("momentum.", tensors), header["settings"])

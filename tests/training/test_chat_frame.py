@@ -28,7 +28,9 @@ def test_both_bridges_begin_with_the_end_token(frame: ChatFrame) -> None:
 
 
 def test_a_template_whose_turns_end_differently_is_refused(tokenizer: Tokenizer) -> None:
-    template = "{% for m in messages %}{{ m['role'] + ' ' + m['content'] + '<|im_end|>'[:m['content']|length] }}{% endfor %}"
+    template = (
+        "{% for m in messages %}{{ m['role'] + ' ' + m['content'] + '<|im_end|>'[:m['content']|length] }}{% endfor %}"
+    )
     config = b'{"chat_template": "' + template.replace('"', "'").encode() + b'"}'
     odd = Tokenizer.from_files({"tokenizer.json": tokenizer.files["tokenizer.json"], "tokenizer_config.json": config})
     with pytest.raises(ValueError, match="one end token"):

@@ -73,7 +73,7 @@ def test_a_training_in_slices_ends_where_one_without_does(
 def test_a_state_made_under_other_settings_is_refused(target: LlamaModel, chats: Chats, tmp_path: Path) -> None:
     DraftTraining(target, TOKENS, chats, SETTINGS).save(tmp_path / "state")
     other = DraftTraining(target, TOKENS, chats, replace(SETTINGS, learning_rate=1e-4))
-    with pytest.raises(CheckpointError, match="learning_rate = 0.002, not 0.0001"):
+    with pytest.raises(CheckpointError, match=r"learning_rate = 0\.003, not 0\.0001"):
         other.resume(tmp_path / "state")
 
 

@@ -46,7 +46,7 @@ def test_loss_and_gradient_are_those_of_the_equations(kind: str, temperature: fl
 def test_a_draft_equal_to_a_target_without_other_tokens_loses_nothing() -> None:
     draft = logits(3, DRAFT_VOCAB, 0)
     target = torch.cat((draft, torch.full((3, VOCAB - DRAFT_VOCAB), -torch.inf)), 1)
-    loss, gradient, accepted = loss_and_gradient(draft, target, Objective("lk_hybrid"))
+    loss, _, accepted = loss_and_gradient(draft, target, Objective("lk_hybrid"))
     assert loss.abs().max() < 1e-6
     torch.testing.assert_close(accepted, torch.ones(3))
 
