@@ -28,7 +28,7 @@ def verify_reference(
     target_logits: torch.Tensor,  # [sum of len(draft) + 1, vocab] fp32, given the draft tokens before each
     checks: Sequence[SequenceCheck],
 ) -> list[Verdict]:
-    """The rule, plainly: one token after the other, noise from numpy. Slow; what everything faster is tested against."""
+    """The rule, plainly: one token after the other, noise from numpy. What everything faster is tested against."""
     return [_verify_one(logits, check) for logits, check in _split(target_logits, checks)]
 
 
