@@ -36,16 +36,15 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
             if outbox := self._outboxes.get(stream):
                 outbox.put(message)
 
-    async def Draft(  # type: ignore[override]
-        self, requests: AsyncIterator[drafter_pb2.DraftRequest], context: Context
-    ) -> None:
-        # Writes through the context: when the call is cancelled an async generator would be left open, not closed.
+    async def Draft(
+        self, request_iterator: AsyncIterator[drafter_pb2.DraftRequest], context: Context
+    ) -> AsyncIterator[drafter_pb2.DraftResponse]:
         stream, outbox = next(self._stream_ids), Outbox()
         self._outboxes[stream] = outbox
-        reader = asyncio.create_task(self._read(stream, requests, outbox))
+        reader = asyncio.create_task(self._read(stream, request_iterator, outbox))
         try:
             while (message := await outbox.get()) is not None:
-                await context.write(_to_wire(message))
+                yield _to_wire(message)
             await reader  # it is done; what went wrong in it is this call's failure
         finally:
             reader.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -22,15 +22,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def Generate(  # type: ignore[override]
+    async def Generate(
         self, request: generation_pb2.GenerateRequest, context: Context
-    ) -> None:
-        # Writes through the context: when the call is cancelled an async generator would be left open, not closed.
+    ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         tenant = self._tenant(context)
         async with self._gateway.complete(tenant, completion_from_wire(request), _deadline(context)) as running:
-            with suppress(grpc.aio.InternalError):  # the client went while this was being written
-                async for delta in running.deltas:
-                    await context.write(delta_to_wire(running.request_id, delta))
+            async for delta in running.deltas:
+                yield delta_to_wire(running.request_id, delta)
 
     async def GenerateOnce(
         self, request: generation_pb2.GenerateRequest, context: Context

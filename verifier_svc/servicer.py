@@ -44,6 +44,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
             async for output in stream.outputs():
                 for response in to_responses(output):
                     yield response
+            await reader  # it is done; what went wrong in it is this call's failure
         finally:
             reader.cancel()
             self._streams.close(stream)

@@ -100,6 +100,8 @@ def _guarded(behaviour: Any, method: str) -> Any:
             async with aclosing(behaviour(request, context)) as responses:
                 async for response in responses:
                     await context.write(response)
+        except grpc.aio.InternalError:
+            _LOG.debug("%s: the caller went while it was being written to", method)
         except Exception as error:
             await _abort(context, error, method)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
@@ -28,14 +29,17 @@ class Call:
     def __init__(self, servicer: DrafterServicer) -> None:
         self.requests: asyncio.Queue[pb.DraftRequest | None] = asyncio.Queue()
         self.written: list[pb.DraftResponse] = []
-        self.task = asyncio.create_task(servicer.Draft(self._iterate(), cast(Context, self)))
+        self.task = asyncio.create_task(self._run(servicer))
 
     async def _iterate(self) -> AsyncIterator[pb.DraftRequest]:
         while (message := await self.requests.get()) is not None:
             yield message
 
-    async def write(self, message: pb.DraftResponse) -> None:
-        self.written.append(message)
+    async def _run(self, servicer: DrafterServicer) -> None:
+        """As the server's interceptor does it."""
+        async with aclosing(servicer.Draft(self._iterate(), cast(Context, None))) as responses:
+            async for response in responses:
+                self.written.append(response)
 
 
 async def settle() -> None:
