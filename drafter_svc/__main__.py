@@ -9,7 +9,7 @@ import typer
 
 from drafter_svc.config import DEFAULT_LISTEN, DrafterConfig, default_max_rows
 from drafter_svc.service import serve_drafter
-from slipstream import command_line
+from slipstream import command_line, logs
 from slipstream.config import EngineConfig
 from slipstream.wire import server
 
@@ -38,11 +38,13 @@ def main(
     max_prefill_tokens: Annotated[int, typer.Option(help="Prompt tokens per step while others are drafted for.")] = 128,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     num_threads: command_line.NumThreads = 1,
+    metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
+    log_json: command_line.LogJson = False,
 ) -> None:
     """Serves slipstream.v1.Drafter: guesses the next tokens of open sequences ahead of need."""
     with command_line.mistakes_in_one_line():
-        command_line.configure_log(log_level)
+        logs.configure(log_level, as_json=log_json)
         config = DrafterConfig(
             engine=EngineConfig(
                 model=model,
@@ -58,6 +60,7 @@ def main(
                 num_threads=num_threads,
             ),
             listen=listen,
+            metrics_listen=metrics_listen,
             proposer=proposer,
             max_rows=max_rows or default_max_rows(device),
             max_prefill_tokens=max_prefill_tokens,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slipstream.config import EngineConfig
+from slipstream.metrics.endpoint import check_address
 
 DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 _CPU_ROWS: Final = 16
@@ -34,12 +35,14 @@ class DrafterConfig:
 
     engine: EngineConfig
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
+    metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     proposer: str = "draft_model"
     max_rows: int = _CPU_ROWS  # of one draft step
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
     num_kept: int = 32  # tokens that a draft token's law keeps
 
     def __post_init__(self) -> None:
+        check_address(self.metrics_listen)
         if not 1 <= self.num_kept <= 1024:
             raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
         assert self.row_limits  # validates them

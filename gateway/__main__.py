@@ -13,7 +13,7 @@ from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
 from gateway.servicer import GenerationServicer
 from gateway.tenants import Tenants, default_tenants, load_tenants
-from slipstream import command_line
+from slipstream import command_line, logs
 from slipstream.wire import server
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
@@ -28,11 +28,13 @@ def main(
     tenants: Annotated[
         Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
     ] = None,
+    metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
+    log_json: command_line.LogJson = False,
 ) -> None:
     """Serves slipstream.v1.Generation for one or more verifiers, with drafts from drafters and of its own."""
     with command_line.mistakes_in_one_line():
-        command_line.configure_log(log_level)
+        logs.configure(log_level, as_json=log_json)
         config = GatewayConfig(listen=listen, verifiers=tuple(verifier), drafters=tuple(drafter or ()), tenants=tenants)
         callers = _tenants(config)
     server.run(_serve(config, callers))

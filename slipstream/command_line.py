@@ -1,18 +1,16 @@
-"""What the command lines of the services share: options, the log, how a mistake is told. Knows no service."""
+"""What the command lines of the services share: options, how a mistake is told. Knows no service."""
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from slipstream import logs
 from slipstream.config import DTYPES
-
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 Listen = Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
@@ -23,13 +21,12 @@ NumKvBlocks = Annotated[int, typer.Option(help="KV blocks; 0 is what --kv-memory
 KvMemoryMib = Annotated[int, typer.Option(help="Memory of the KV cache, MiB.")]
 MaxNumBatchedTokens = Annotated[int, typer.Option(help="Most tokens fed in one step.")]
 NumThreads = Annotated[int, typer.Option(help="CPU threads of the math library.")]
-LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")]
-
-
-def configure_log(level: str) -> None:
-    if level not in LOG_LEVELS:
-        raise ValueError(f"log-level is {level!r}; it must be one of {', '.join(LOG_LEVELS)}")
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
+MetricsListen = Annotated[
+    str,
+    typer.Option(help="host:port where Prometheus finds metrics (docs/metrics.md); port 0 takes any; empty: nowhere."),
+]
 
 
 @contextmanager

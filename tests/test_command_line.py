@@ -1,16 +1,11 @@
-"""What the services' command lines share: the log's levels, and one line for a mistake."""
+"""What the services' command lines share: one line for a mistake."""
 
 from __future__ import annotations
 
 import pytest
 import typer
 
-from slipstream.command_line import configure_log, mistakes_in_one_line
-
-
-def test_an_unknown_log_level_is_named_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="log-level is 'loud'; it must be one of debug, info, warning, error"):
-        configure_log("loud")
+from slipstream.command_line import mistakes_in_one_line
 
 
 def test_a_bad_value_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

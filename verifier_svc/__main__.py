@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream import command_line
+from slipstream import command_line, logs
 from slipstream.config import EngineConfig
 from slipstream.wire import server
 from verifier_svc.config import DEFAULT_LISTEN, VerifierConfig
@@ -34,11 +34,13 @@ def main(
         bool, typer.Option(help="Draft by n-gram here when a sequence that allows it has no drafts.")
     ] = True,
     num_threads: command_line.NumThreads = 1,
+    metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
+    log_json: command_line.LogJson = False,
 ) -> None:
     """Serves slipstream.v1.Verifier: runs the target model, checks drafts, makes tokens final."""
     with command_line.mistakes_in_one_line():
-        command_line.configure_log(log_level)
+        logs.configure(log_level, as_json=log_json)
         config = VerifierConfig(
             engine=EngineConfig(
                 model=model,
@@ -53,6 +55,7 @@ def main(
                 num_threads=num_threads,
             ),
             listen=listen,
+            metrics_listen=metrics_listen,
             name=name,
             max_waiting=max_waiting,
             ngram_fallback=ngram_fallback,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slipstream.config import EngineConfig
+from slipstream.metrics.endpoint import check_address
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
 
@@ -15,12 +16,14 @@ class VerifierConfig:
 
     engine: EngineConfig
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
+    metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch
     ngram_fallback: bool = True  # drafts by n-gram here when a sequence that allows it has no drafts
     max_queued_messages: int = 1024  # of one stream, before a gateway that does not read is cut off
 
     def __post_init__(self) -> None:
+        check_address(self.metrics_listen)
         for name, least in (("max_waiting", 0), ("max_queued_messages", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")

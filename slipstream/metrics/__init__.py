@@ -1,0 +1,1 @@
+"""What the services count, and how it is shown."""
