@@ -10,8 +10,12 @@ from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.launch import wait_for_inputs
 
 MOST_ROWS = 16  # the narrowest right operand of a tensor core's product
-WIDEST = 132 * 64  # one wave of programs; beyond, the library is as fast (bench/sweep_linear.py)
+NARROWEST, WIDEST = (
+    4096,
+    132 * 64,
+)  # one wave of programs; elsewhere the library is as fast or faster (docs/performance.md)
 Shape = tuple[int, int, int]  # weight rows and depth of a tile, tiles in flight
+FASTEST: Shape = (64, 128, 6)
 
 
 @triton.jit
@@ -52,19 +56,20 @@ def _few_rows_linear_kernel(
 
 def suits(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether `few_rows_linear` is the faster one for this product."""
-    return x.dim() == 2 and len(x) <= MOST_ROWS and x.element_size() == 2 and weight.shape[0] <= WIDEST
+    few = x.dim() == 2 and len(x) <= MOST_ROWS
+    return few and x.element_size() == 2 and NARROWEST <= weight.shape[0] <= WIDEST
 
 
 def few_rows_linear(
     x: torch.Tensor,  # [num_rows, depth], 16-bit, at most MOST_ROWS rows
     weight: torch.Tensor,  # [width, depth]
-    shape: Shape | None = None,
+    shape: Shape = FASTEST,
 ) -> torch.Tensor:
     """x @ weight.T, [num_rows, width]."""
     (num_rows, depth), width = x.shape, weight.shape[0]
     assert num_rows <= MOST_ROWS, f"{num_rows} rows are not few"
     assert weight.is_contiguous()
-    block_n, block_k, num_stages = shape or ((64, 128, 6) if width >= 4096 else (16, 128, 6))
+    block_n, block_k, num_stages = shape
     output = x.new_empty(num_rows, width)
     _few_rows_linear_kernel[(triton.cdiv(width, block_n),)](
         x.contiguous(),
