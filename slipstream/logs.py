@@ -45,7 +45,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (RFC 3339, UTC), level, logger, message, the fields, and the traceback if there is one."""
+    """One object a line: time (RFC 3339, UTC), level, logger, message, the fields, a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {

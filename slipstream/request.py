@@ -88,6 +88,7 @@ class SequenceRequest:
     tenant: str = ""
     vocabulary_hash: str = ""
     deadline_ms: int = 0  # 0 = none
+    request_id: str = ""  # the client's, for logs
 
     def __post_init__(self) -> None:
         n = len(self.token_ids)

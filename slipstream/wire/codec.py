@@ -74,6 +74,7 @@ def open_to_wire(request: SequenceRequest) -> pb.Open:
         tenant=request.tenant,
         vocabulary_hash=request.vocabulary_hash,
         deadline_ms=request.deadline_ms,
+        request_id=request.request_id,
     )
 
 
@@ -96,6 +97,7 @@ def open_from_wire(message: pb.Open) -> SequenceRequest:
         tenant=message.tenant,
         vocabulary_hash=message.vocabulary_hash,
         deadline_ms=message.deadline_ms,
+        request_id=message.request_id,
     )
 
 

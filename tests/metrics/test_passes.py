@@ -10,8 +10,7 @@ from slipstream.request import FinishReason
 
 def commit(num_tokens: int, num_accepted: int = 0, num_draft_tokens: int = 0, **fields: object) -> Commit:
     proposer = "ngram" if num_draft_tokens else ""
-    made = Commit(1, 10, tuple(range(num_tokens)), num_accepted, num_draft_tokens, proposer, **fields)  # type: ignore[arg-type]
-    return made
+    return Commit(1, 10, tuple(range(num_tokens)), num_accepted, num_draft_tokens, proposer, **fields)  # type: ignore[arg-type]
 
 
 def test_the_four_counts_of_speculative_decoding_are_kept_by_tenant_and_proposer() -> None:

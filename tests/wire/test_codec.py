@@ -65,6 +65,7 @@ def make_request(**changes: object) -> SequenceRequest:
         "tenant": "acme",
         "vocabulary_hash": "ab12",
         "deadline_ms": 77,
+        "request_id": "r-1",
     }
     return SequenceRequest(**(values | changes))  # type: ignore[arg-type]
 

@@ -150,6 +150,7 @@ class Open(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     VOCABULARY_HASH_FIELD_NUMBER: _builtins.int
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     token_ids: _builtins.bytes
     """int32 [n], the committed prefix: prompt, then output so far"""
@@ -178,6 +179,8 @@ class Open(_message.Message):
     """hex SHA-256 of the tokenizer's entries; a drafter with another one refuses"""
     deadline_ms: _builtins.int
     """time left when sent, milliseconds; 0 = none"""
+    request_id: _builtins.str
+    """the client's, for logs; empty = none"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -204,10 +207,11 @@ class Open(_message.Message):
         tenant: _builtins.str = ...,
         vocabulary_hash: _builtins.str = ...,
         deadline_ms: _builtins.int = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
