@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from slipstream.models.checkpoint import read_json
 from slipstream.models.draft_checkpoint import save_draft
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model, open_checkpoint
@@ -111,11 +110,6 @@ def _finish(
     }
     (places.out / REPORT_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return acceptance
-
-
-def read_report(folder: Path) -> dict[str, object]:
-    """What was recorded when a draft was stored."""
-    return read_json(folder / REPORT_FILE)
 
 
 def text_files(paths: Sequence[Path]) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from slipstream.text.tokenizer import Tokenizer
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.chat_frame import ChatFrame
 from slipstream.training.draft_lm import Progress
-from slipstream.training.draft_lm_run import Places, Slice, read_report, text_files, train_draft_lm
+from slipstream.training.draft_lm_run import REPORT_FILE, Places, Slice, text_files, train_draft_lm
 from slipstream.training.export import export_draft
 from slipstream.training.held_out import HeldOut
 from slipstream.training.settings import ChatSettings, DraftSettings
@@ -54,10 +54,10 @@ def test_the_stored_draft_measures_as_reported(
     places: Places, trained: tuple[Acceptance, list[str], list[Progress]]
 ) -> None:
     acceptance = trained[0]
-    report = read_report(places.out)
+    report = json.loads((places.out / REPORT_FILE).read_text())
     assert report["acceptance_length"] == acceptance.length
     assert report["target"] == places.target.name
-    assert report["draft"]["train_tokens"] == 6000  # type: ignore[index]
+    assert report["draft"]["train_tokens"] == 6000
 
 
 def test_an_exported_folder_drafts_the_same(
