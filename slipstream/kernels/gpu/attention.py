@@ -259,14 +259,23 @@ def attend(
         **launch.overlap_options(),
     )
     if split:
-        _merge_splits_kernel[(num_tokens * num_heads,)](
-            partial,
-            weights,
-            output,
-            HEAD_DIM=head_dim,
-            DIMS=dims,
-            SPLITS=splits,
-            num_warps=2,
-            **launch.overlap_options(),
-        )
+        _merge(partial, weights, output)
     return output
+
+
+def _merge(
+    partial: torch.Tensor,  # [num_tokens, num_heads, num_splits, head_dim] fp32
+    weights: torch.Tensor,  # [num_tokens, num_heads, num_splits] fp32
+    output: torch.Tensor,  # [num_tokens, num_heads, head_dim]
+) -> None:
+    num_tokens, num_heads, splits, head_dim = partial.shape
+    _merge_splits_kernel[(num_tokens * num_heads,)](
+        partial,
+        weights,
+        output,
+        HEAD_DIM=head_dim,
+        DIMS=triton.next_power_of_2(head_dim),
+        SPLITS=splits,
+        num_warps=2,
+        **launch.overlap_options(),
+    )
