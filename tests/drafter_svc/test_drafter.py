@@ -86,6 +86,7 @@ def test_after_a_hit_nothing_is_drafted_anew_for_the_position_that_is_covered() 
     for _ in range(5):
         setup.commit(verifier.run_pass())
         drafts = setup.drafts()
+        assert drafts, "the next outcomes are drafted for"
         assert all(kinds(draft).startswith("a") for draft in drafts)
         verifier.insert(drafts)
 
@@ -98,6 +99,7 @@ def test_a_miss_is_answered_by_a_path_from_the_committed_prefix_before_anything_
     setup.commit(Commit(7, 5, (unlikely,)))
     answer = setup.drafts()
     assert (answer[0].base, kinds(answer[0])) == (6, "hhh")
+    assert len(answer) > 1
     assert all(kinds(draft).startswith("a") and draft.base == 6 for draft in answer[1:])
     assert answer[0].tokens[0].token_id == context_logits([1, 2, 3, 4, 5, unlikely]).argmax()
 
@@ -217,6 +219,7 @@ def test_a_long_prompt_is_fed_in_chunks_beside_sequences_that_go_on_drafting() -
             verifier.insert([draft for draft in drafts_in(setup.drafter.step() or []) if draft.sequence_id == 1])
     assert len(verifier.committed) == 5 + 6 * 4
     busy = [chunks for chunks in setup.runner.forwards if any(len(chunk.token_ids) < 8 for chunk in chunks)]
+    assert any(len(chunk.token_ids) == 8 for chunks in busy for chunk in chunks)
     assert all(len(chunk.token_ids) <= 8 for chunks in busy for chunk in chunks)
     assert any(draft.sequence_id == 2 for draft in setup.drafts())
 
@@ -339,6 +342,7 @@ def test_no_draft_goes_beyond_the_output_limit() -> None:
     setup.open(request(max_tokens=3))
     trunk, *branches = setup.drafts()
     assert len(trunk.tokens) == 2  # the third token is the verifier's own
+    assert branches
     assert all(len(branch.tokens) <= 2 for branch in branches)
 
 

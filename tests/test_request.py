@@ -1,0 +1,62 @@
+"""What may be asked of a sequence: ranges are named, and what is in range is taken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from slipstream.errors import InvalidRequest
+from slipstream.request import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOP_K, SamplingParams, SequenceRequest
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("temperature", -0.5),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("top_k", -1),
+        ("top_k", MAX_TOP_K + 1),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_p", math.nan),
+        ("min_p", -0.1),
+        ("min_p", 1.1),
+        ("min_p", math.nan),
+        ("max_tokens", 0),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_its_range(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=f"{field} is {value!r}; it must be "):
+        SamplingParams(**{field: value})
+
+
+@pytest.mark.parametrize("stop", [("",), ("x" * (MAX_STOP_STRING_CHARS + 1),), ("x",) * (MAX_STOP_STRINGS + 1)])
+def test_stop_strings_are_neither_empty_nor_too_long_nor_too_many(stop: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidRequest, match="stop is "):
+        SamplingParams(stop_strings=stop)
+
+
+@pytest.mark.parametrize("edge", [{"temperature": 0.0}, {"top_p": 1.0}, {"min_p": 1.0}, {"top_k": MAX_TOP_K}])
+def test_the_ends_of_a_range_belong_to_it(edge: dict[str, Any]) -> None:
+    SamplingParams(**edge)
+
+
+def test_temperature_zero_and_nothing_else_is_greedy() -> None:
+    assert SamplingParams(temperature=0.0).greedy
+    assert not SamplingParams(temperature=1e-30).greedy
+
+
+@pytest.mark.parametrize("token_ids, num_prompt_tokens", [((), 0), ((1, 2), 0), ((1, 2), 3)])
+def test_the_prompt_lies_within_the_committed_tokens(token_ids: tuple[int, ...], num_prompt_tokens: int) -> None:
+    with pytest.raises(InvalidRequest):
+        SequenceRequest(
+            sequence_id=1, token_ids=token_ids, num_prompt_tokens=num_prompt_tokens, sampling=SamplingParams()
+        )
+
+
+def test_what_was_committed_past_the_prompt_is_output() -> None:
+    request = SequenceRequest(sequence_id=1, token_ids=(1, 2, 3), num_prompt_tokens=2, sampling=SamplingParams())
+    assert request.num_output_tokens == 1
