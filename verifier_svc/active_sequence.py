@@ -40,6 +40,7 @@ class ActiveSequence:
         self.deadline = opened_at + request.deadline_ms * 1e-3 if request.deadline_ms else math.inf
         self.ready_at = opened_at
         self.waited = 0.0  # since the last commit: ready, but not computed on
+        self.started = False  # some of it was computed
         self.hit: bool | None = None  # None: not looked at since it became ready
         self.num_commits = 0
         self._tree = DraftTree()
@@ -95,6 +96,7 @@ class ActiveSequence:
         """Ends the waiting and chooses what to check after the committed tokens."""
         self._silent = self._silent or (self.awaits_drafts and now >= self.wait_ends_at)
         self.waited += now - self.ready_at
+        self.started = True
         path = self._tree.best_path(share.num_draft_tokens, self.request.proposers)
         return path if path.tokens else self._local_path(share.num_draft_tokens)
 

@@ -9,6 +9,9 @@ from slipstream.engine.engine_thread import EngineThread
 from slipstream.engine.model_runner import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
+from slipstream.metrics.endpoint import shown
+from slipstream.metrics.instruments import Gauge, Instrument
+from slipstream.metrics.load import load_gauges
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import server
@@ -55,6 +58,16 @@ def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
     )
 
 
+def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
+    """All that this service shows."""
+    return [
+        *vars(verifier.metrics).values(),
+        *load_gauges(lambda: model_info(config, verifier)),
+        Gauge("slipstream_running_sequences", "Sequences that hold KV.", lambda: verifier.num_running),
+        Gauge("slipstream_waiting_sequences", "Sequences that wait for a place.", lambda: verifier.num_waiting),
+    ]
+
+
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
     verifier = make_verifier(config)
@@ -62,18 +75,19 @@ async def serve_verifier(config: VerifierConfig) -> None:
     streams = OutgoingStreams(config.max_queued_messages)
     engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, failure.set_exception, name="verifier")
     servicer = VerifierServicer(
-        engine.post, streams, verifier.served.tokenizer, info=lambda: model_info(config, verifier)
+        engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics
     )
     engine.start()
     try:
-        await server.serve(
-            service="verifier",
-            listen=config.listen,
-            register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
-            service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
-            drain=lambda: _finished(streams, failure),
-            failure=failure,
-        )
+        async with shown("verifier", config.metrics_listen, instruments(config, verifier)):
+            await server.serve(
+                service="verifier",
+                listen=config.listen,
+                register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
+                service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
+                drain=lambda: _finished(streams, failure),
+                failure=failure,
+            )
     finally:
         await engine.stop()
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
 
 from slipstream.errors import InvalidRequest
-from slipstream.exchange import ModelInfo, SequenceFailure
+from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
 from slipstream.request import SequenceRequest
+from slipstream.sequence_log import SequenceLog
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import codec
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
+from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.streams import OutgoingStream, OutgoingStreams
+
+_LOG = logging.getLogger(__name__)
 
 MAX_CHUNK_BYTES = 256 << 10
 
@@ -27,26 +32,30 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         streams: OutgoingStreams,
         tokenizer: Tokenizer,
         info: Callable[[], ModelInfo],
+        metrics: VerifierMetrics,
     ) -> None:
         self._post = post
         self._streams = streams
         self._tokenizer = tokenizer
         self._info = info
+        self._metrics = metrics
 
     async def Verify(
         self,
         request_iterator: AsyncIterator[verifier_pb2.VerifyRequest],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[verifier_pb2.VerifyResponse]:
-        stream = self._streams.open()
-        reader = asyncio.create_task(self._read(stream, request_iterator))
+        stream, log = self._streams.open(), SequenceLog(_LOG, self._metrics.sequences)
+        reader = asyncio.create_task(self._read(stream, request_iterator, log))
         try:
             async for output in stream.outputs():
+                note_ends(output, log)
                 for response in to_responses(output):
                     yield response
             await reader  # it is done; what went wrong in it is this call's failure
         finally:
             reader.cancel()
+            log.stream_ended()
             self._streams.close(stream)
             self._post((stream.number, StreamEnded()))
 
@@ -62,18 +71,31 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
             for chunk in to_chunks(self._tokenizer):
                 yield chunk
 
-    async def _read(self, stream: OutgoingStream, requests: AsyncIterator[verifier_pb2.VerifyRequest]) -> None:
+    async def _read(
+        self, stream: OutgoingStream, requests: AsyncIterator[verifier_pb2.VerifyRequest], log: SequenceLog
+    ) -> None:
         try:
             async for request in requests:
                 message = to_message(request)
+                self._count_malformed(request, message)
                 if isinstance(message, SequenceRequest):
                     stream.note_open(message.sequence_id)
+                    log.opened(message)
                 elif isinstance(message, Close):
                     stream.note_close(message.sequence_id)
+                    log.closed(message.sequence_id)
                 if message is not None:
                     self._post((stream.number, message))
         finally:
             stream.end_requests()
+
+    def _count_malformed(self, request: verifier_pb2.VerifyRequest, message: Message | None) -> None:
+        if message is None:
+            self._metrics.malformed_messages.add(1, "unknown")
+        elif isinstance(message, Refuse):
+            self._metrics.malformed_messages.add(1, "open")
+        elif isinstance(message, DraftBatch) and len(message.drafts) < len(request.drafts.drafts):
+            self._metrics.malformed_messages.add(len(request.drafts.drafts) - len(message.drafts), "draft")
 
 
 def to_message(request: verifier_pb2.VerifyRequest) -> Message | None:
@@ -91,6 +113,13 @@ def to_message(request: verifier_pb2.VerifyRequest) -> Message | None:
         case "drafts":
             return codec.draft_batch_from_wire(request.drafts)
     return None
+
+
+def note_ends(output: StreamOutput, log: SequenceLog) -> None:
+    for commit in output.commits.commits:
+        log.committed(commit)
+    for failure in output.failures:
+        log.failed(failure)
 
 
 def to_responses(output: StreamOutput) -> Iterator[verifier_pb2.VerifyResponse]:

@@ -19,9 +19,9 @@ from slipstream.sampling.verification import verify
 from slipstream.text.tokenizer import Tokenizer
 from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.admission import Served
-from verifier_svc.counters import Counters
 from verifier_svc.draft_tree import DraftPath
 from verifier_svc.messages import Close, Event, Refuse, StreamEnded, StreamOutput
+from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
 from verifier_svc.waiting import next_start
 
@@ -54,7 +54,7 @@ class Verifier:
         local_proposers: Collection[str] = (NGRAM,),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counters = Counters()
+        self.metrics = VerifierMetrics()
         self.pool = BlockPool(runner.kv_cache.num_blocks, runner.kv_cache.block_size)
         self.served = Served(
             tokenizer=tokenizer,
@@ -78,7 +78,9 @@ class Verifier:
             case Close(sequence_id):
                 self.sequences.close(stream, sequence_id)
             case DraftBatch(drafts):
-                self.counters.dropped_drafts.update(filter(None, (self.sequences.insert(stream, d) for d in drafts)))
+                for draft in drafts:
+                    if (refusal := self.sequences.insert(stream, draft)) is not None:
+                        self.metrics.dropped_drafts.add(1, refusal)
             case Refuse(failure):
                 self.sequences.refuse(stream, failure)
             case StreamEnded():
@@ -96,8 +98,21 @@ class Verifier:
         if started < next_start(self.sequences.all):
             return self._outputs({}, StepReport())
         passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
-        commits = self._commit(passes, self._verify(passes))
-        return self._outputs(commits, self._report(passes, started))
+        scheduled = self._clock()
+        verdicts = self._verify(passes)
+        verify_seconds = self._clock() - scheduled
+        commits = self._commit(passes, verdicts)
+        report = self._report(passes, started)
+        self.metrics.record_step(report, num_sequences=len(passes), verify_seconds=verify_seconds)
+        return self._outputs(commits, report)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return self._scheduler.num_waiting
 
     def _note_hits(self) -> None:
         for active in self.sequences.all:
@@ -106,6 +121,8 @@ class Verifier:
 
     def _start_pass(self, share: Share, now: float) -> Pass:
         active = self.sequences.of(share.sequence)
+        if not active.started:
+            self.metrics.queue_seconds.observe(now - active.ready_at, active.request.tenant)
         return Pass(active, share, active.start_pass(share, now))
 
     def _verify(self, passes: Sequence[Pass]) -> list[Verdict]:
@@ -145,13 +162,13 @@ class Verifier:
         active.commit(commit.token_ids, commit.num_accepted)
         if commit.finish_reason is not FinishReason.NONE:
             self.sequences.forget(active)
-        self.counters.count_pass(active.request.tenant, commit)
+        self.metrics.record_pass(active.request.tenant, commit, had_room=one.share.num_draft_tokens > 0)
         return commit
 
     def _report(self, passes: Sequence[Pass], started: float) -> StepReport:
         return StepReport(
-            num_running=len(self._scheduler.running),
-            num_waiting=self._scheduler.num_waiting,
+            num_running=self.num_running,
+            num_waiting=self.num_waiting,
             num_tokens=sum(one.num_tokens for one in passes),
             step_us=round((self._clock() - started) * 1e6),
             kv_blocks_used=self.pool.num_used,

@@ -41,7 +41,7 @@ def test_what_comes_for_a_sequence_that_is_not_open_any_more_is_no_error(tokeniz
     harness.draft(3, [1], 7)
     harness.step()
     assert not harness.failures
-    assert harness.verifier.counters.dropped_drafts == {"unknown_sequence": 1}
+    assert harness.verifier.metrics.dropped_drafts.value("unknown_sequence") == 1
 
 
 def test_an_open_that_could_not_be_read_fails_by_its_id(tokenizer):
