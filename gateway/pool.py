@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, NoReturn
 
 from gateway.link import Dialect, ItemT, Link, ReceiverT
@@ -35,9 +35,10 @@ class Pool(Generic[ReceiverT, ItemT]):
     def available(self) -> list[Link[ReceiverT, ItemT]]:
         return [link for link in self.links if link.available]
 
-    def pick(self, serves: Callable[[ModelInfo], bool]) -> Link[ReceiverT, ItemT] | None:
-        """The least loaded of those available that serve what is wanted."""
-        fitting = [link for link in self.available if link.info is not None and serves(link.info)]
+    def pick(self, serves: Callable[[ModelInfo], bool], besides: Collection[str] = ()) -> Link[ReceiverT, ItemT] | None:
+        """The least loaded of those available that serve what is wanted, addresses in `besides` left out."""
+        candidates = [link for link in self.available if link.address not in besides]
+        fitting = [link for link in candidates if link.info is not None and serves(link.info)]
         return min(fitting, key=lambda link: link.num_sequences, default=None)
 
     def subscribe(self, on_arrival: Callable[[], None]) -> None:

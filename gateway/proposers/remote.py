@@ -60,6 +60,7 @@ class RemoteDrafts:
         self._ledger = ledger
         self._complaints = complaints
         self._link: DrafterLink | None = None
+        self._full: set[str] = set()  # addresses of drafters that refused the sequence for want of room
         self._epoch = -1
         self._awaited: tuple[int, float] | None = None  # committed tokens last told, and when; None once answered
 
@@ -73,7 +74,7 @@ class RemoteDrafts:
             self._link.send(self._sequence_id, commit)
 
     def close(self) -> None:
-        self._drafters.unsubscribe(self._open)
+        self._drafters.unsubscribe(self._on_arrival)
         if self._link is not None:
             self._link.close(self._sequence_id)
             self._link = None
@@ -92,20 +93,25 @@ class RemoteDrafts:
         assert self._link is not None
         self._complaints.once(f"drafter {self._link.address} refused a sequence, which goes on without it: {error}")
         self._link.release(self._sequence_id)
+        self._full.add(self._link.address)
         self._link = None
         if not isinstance(error, VocabularyMismatch | InvalidRequest):  # those would be refused again
-            self._drafters.subscribe(self._open)
+            self._open()
 
     def _open(self) -> None:
-        link = self._drafters.pick(self._fits)
+        link = self._drafters.pick(self._fits, besides=self._full)
         if link is None:
-            self._drafters.subscribe(self._open)
+            self._drafters.subscribe(self._on_arrival)
             return
-        self._drafters.unsubscribe(self._open)
+        self._drafters.unsubscribe(self._on_arrival)
         self._link = link
         self._epoch += 1
         self._awaited = None
         link.open(replace(self._current(), proposers=(self._name,), epoch=self._epoch), self)
+
+    def _on_arrival(self) -> None:
+        self._full.clear()
+        self._open()
 
     def _fits(self, info: ModelInfo) -> bool:
         if info.vocabulary_hash != self._vocabulary_hash:

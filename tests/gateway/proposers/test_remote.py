@@ -39,18 +39,20 @@ class Sequence:
 
 
 @asynccontextmanager
-async def sequence_with(drafter: FakeDrafter) -> AsyncIterator[Sequence]:
-    await drafter.start()
-    pool: DrafterPool = Pool([drafter.address], lambda address: DrafterDialect())
+async def sequence_with(*drafters: FakeDrafter) -> AsyncIterator[Sequence]:
+    for drafter in drafters:
+        await drafter.start()
+    pool: DrafterPool = Pool([drafter.address for drafter in drafters], lambda address: DrafterDialect())
     task = asyncio.create_task(pool.run())
-    await eventually(lambda: pool.available)
+    await eventually(lambda: len(pool.available) == len(drafters))
     try:
         yield Sequence(pool)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        await drafter.die()
+        for drafter in drafters:
+            await drafter.die()
 
 
 @pytest.fixture
@@ -71,6 +73,18 @@ async def test_a_drafter_that_was_full_is_asked_again_when_it_comes_back(drafter
         await asyncio.sleep(0.1)
         await come_back(drafter)
         await eventually(lambda: len(drafter.opens) == 2)
+
+
+async def test_when_a_drafter_is_full_another_is_asked(drafter: FakeDrafter) -> None:
+    other = FakeDrafter([], "other")
+    async with sequence_with(drafter, other) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        drafter.fail(1, Exhausted("full"))
+        await eventually(lambda: other.opens)
+        other.fail(1, Exhausted("full"))
+        await asyncio.sleep(0.1)
+    assert (len(drafter.opens), len(other.opens)) == (1, 1)
 
 
 async def test_a_drafter_that_refused_the_vocabulary_is_not_asked_again(drafter: FakeDrafter) -> None:
