@@ -169,6 +169,7 @@ def _make_server(limits: ServerLimits) -> grpc.aio.Server:
             ("grpc.max_concurrent_streams", limits.max_concurrent_streams),
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.ping_timeout_ms", 10_000),  # see channel.py
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # our clients ping every 10 s
         ),
