@@ -134,6 +134,9 @@ class Link(Generic[ReceiverT, ItemT]):
                     await _until_one_ends(self._watch_health(channel), self._exchange(channel))
             except (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as error:
                 self._report(error)
+            except Exception as error:  # a fault of ours with one peer must not take the others along
+                _LOG.debug("%s %s", self._dialect.name, self.address, exc_info=error)
+                self._report(error)
             finally:
                 self._lose_connection()
             await asyncio.sleep(RETRY_SECONDS)

@@ -37,7 +37,10 @@ class ChatTemplate:
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> ChatTemplate:
         """Raises InvalidRequest if the model has no template, or one that cannot be parsed."""
-        source = _template_source(tokenizer)
+        try:
+            source = _template_source(tokenizer)
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"the model's {TEMPLATE_FILE} is not UTF-8; send the prompt as text") from error
         if not source:
             raise InvalidRequest("the model has no chat template; send the prompt as text or token ids")
         return cls(source, _special_tokens(tokenizer.config))

@@ -186,3 +186,20 @@ async def test_an_unreachable_peer_is_reported_once_not_at_every_attempt(caplog:
     with suppress(asyncio.CancelledError):
         await task
     assert caplog.text.count("drafter 127.0.0.1:1 is not reachable") == 1
+
+
+async def test_a_fault_of_ours_with_one_peer_is_told_and_tried_again(
+    drafter: FakeDrafter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = ["one", "two"]
+    describe = DrafterDialect.describe
+
+    async def faulty(dialect: DrafterDialect, channel: grpc.aio.Channel) -> ModelInfo:
+        if faults:
+            raise KeyError(faults.pop())
+        return await describe(dialect, channel)
+
+    monkeypatch.setattr(DrafterDialect, "describe", faulty)
+    async with connected(drafter) as link:
+        assert link.available
+    assert "is not reachable: 'two'" in caplog.text

@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.errors import InvalidRequest
 from slipstream.text.chat_template import ChatMessage, ChatTemplate
+from slipstream.text.tokenizer import Tokenizer
 from tests.text.tiny_tokenizers import byte_level
 
 CHATML = """{% for message in messages %}
@@ -69,3 +70,9 @@ def test_the_tools_that_templates_expect_are_there() -> None:
 def test_what_cannot_be_rendered_is_the_callers_error(template: str, messages: list[ChatMessage], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         render(template, *messages)
+
+
+def test_a_template_file_that_is_no_text_is_told_like_a_broken_one() -> None:
+    files = byte_level().files | {"chat_template.jinja": b"\xff\xfe"}
+    with pytest.raises(InvalidRequest, match=r"chat_template.jinja is not UTF-8"):
+        ChatTemplate.from_tokenizer(Tokenizer.from_files(files))
