@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from drafter_svc.config import RowLimits
 from drafter_svc.draft_sequence import DraftSequence
+from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.planning import Plan, Planner
 from drafter_svc.proposers.proposer import Proposer
 from slipstream.cache.block_pool import BlockPool
@@ -70,6 +71,7 @@ class Drafter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         own = proposer.limits
+        self.metrics = DrafterMetrics()
         self._proposer = proposer
         self._pool = BlockPool(own.num_blocks, own.block_size)
         # A sequence that fits alone can always be drafted for once the others make room.
@@ -118,6 +120,7 @@ class Drafter:
         if plan.rows:
             self._draft(plan)
             elapsed = self._clock() - started
+            self.metrics.record_step(elapsed, num_rows=len(plan.rows), num_tokens=plan.num_tokens)
             for sequence in {planned.sequence for planned in plan.rows}:
                 sequence.compute_seconds += elapsed
         self._idle = not plan.rows
@@ -161,6 +164,8 @@ class Drafter:
             sequence = self._sequences.get((event.stream, commit.sequence_id))
             if sequence is None:
                 continue
+            if commit.base >= len(sequence.committed):  # else it is told again
+                self.metrics.passes.add(sequence.request.tenant, commit)
             if commit.finish_reason:
                 self._close(event.stream, commit.sequence_id)
             else:
@@ -187,8 +192,9 @@ class Drafter:
             if new := list(sequence.drafts()):
                 drafts[stream] += new
                 sources[stream].append(sequence)
-        output += [(stream, self._batch(drafts[stream], sources[stream])) for stream in drafts]
-        return output
+        batches = {stream: self._batch(drafts[stream], sources[stream]) for stream in drafts}
+        self.metrics.record_batches(batches.values())
+        return [*output, *batches.items()]
 
     def _batch(self, drafts: list[Draft], sources: list[DraftSequence]) -> DraftBatch:
         held = self._clock() - max(sequence.received for sequence in sources)

@@ -20,12 +20,15 @@ class Outbox:
         self._filled = asyncio.Event()
         self._closed = False
 
-    def put(self, message: DraftBatch | SequenceFailure) -> None:
+    def put(self, message: DraftBatch | SequenceFailure) -> bool:
+        """False if it drove out an older one."""
+        full = len(self._batches) == self._batches.maxlen
         if isinstance(message, SequenceFailure):
             self._failures.append(message)
         else:
             self._batches.append(message)
         self._filled.set()
+        return not full or isinstance(message, SequenceFailure)
 
     def close(self) -> None:
         """Nothing more will come; what is there is still read."""

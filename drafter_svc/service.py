@@ -11,6 +11,9 @@ from drafter_svc.proposers import make_proposer
 from drafter_svc.servicer import DrafterServicer
 from slipstream.engine.engine_thread import EngineThread
 from slipstream.exchange import ModelInfo
+from slipstream.metrics.endpoint import shown
+from slipstream.metrics.instruments import Instrument
+from slipstream.metrics.load import load_gauges
 from slipstream.models.draft_checkpoint import tokenizer_folder
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import server
@@ -34,22 +37,28 @@ def make_drafter(config: DrafterConfig) -> Drafter:
     return Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs)
 
 
+def instruments(drafter: Drafter) -> list[Instrument]:
+    """All that this service shows."""
+    return [*vars(drafter.metrics).values(), *load_gauges(drafter.info)]
+
+
 async def serve_drafter(config: DrafterConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
     drafter = make_drafter(config)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info)
+    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics)
     engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.set_exception, name="drafter")
     engine.start()
     try:
-        await server.serve(
-            service="drafter",
-            listen=config.listen,
-            register=lambda s: drafter_pb2_grpc.add_DrafterServicer_to_server(servicer, s),
-            service_names=(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,),
-            drain=_no_drain,
-            failure=failure,
-        )
+        async with shown("drafter", config.metrics_listen, instruments(drafter)):
+            await server.serve(
+                service="drafter",
+                listen=config.listen,
+                register=lambda s: drafter_pb2_grpc.add_DrafterServicer_to_server(servicer, s),
+                service_names=(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,),
+                drain=_no_drain,
+                failure=failure,
+            )
     finally:
         await engine.stop()
 

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 
 from drafter_svc.drafter import Closed, Committed, Event, Opened, Output, StreamEnded, StreamId, Updated
+from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
+from slipstream.sequence_log import SequenceLog
 from slipstream.wire import codec
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2
 
@@ -25,41 +27,52 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
     """`post` hands an event to the drafter's thread; `deliver` is to be given what comes back, on the event loop."""
 
-    def __init__(self, post: Callable[[Event], None], info: Callable[[], ModelInfo]) -> None:
+    def __init__(self, post: Callable[[Event], None], info: Callable[[], ModelInfo], metrics: DrafterMetrics) -> None:
         self._post = post
         self._info = info
-        self._outboxes: dict[StreamId, Outbox] = {}
+        self._metrics = metrics
+        self._streams: dict[StreamId, tuple[Outbox, SequenceLog]] = {}
         self._stream_ids = count(1)
 
     def deliver(self, output: Output) -> None:
         for stream, message in output:
-            if outbox := self._outboxes.get(stream):
-                outbox.put(message)
+            if to_stream := self._streams.get(stream):
+                outbox, log = to_stream
+                if isinstance(message, SequenceFailure):
+                    log.failed(message)
+                if not outbox.put(message):
+                    self._metrics.unsent_batches.add(1)
 
     async def Draft(
         self, request_iterator: AsyncIterator[drafter_pb2.DraftRequest], context: Context
     ) -> AsyncIterator[drafter_pb2.DraftResponse]:
-        stream, outbox = next(self._stream_ids), Outbox()
-        self._outboxes[stream] = outbox
-        reader = asyncio.create_task(self._read(stream, request_iterator, outbox))
+        stream, outbox, log = next(self._stream_ids), Outbox(), SequenceLog(_LOG, self._metrics.sequences)
+        self._streams[stream] = outbox, log
+        reader = asyncio.create_task(self._read(stream, request_iterator, outbox, log))
         try:
             while (message := await outbox.get()) is not None:
                 yield _to_wire(message)
             await reader  # it is done; what went wrong in it is this call's failure
         finally:
             reader.cancel()
-            del self._outboxes[stream]
+            del self._streams[stream]
+            log.stream_ended()
             self._post(StreamEnded(stream))
 
     async def GetModel(self, request: exchange_pb2.GetModelRequest, context: Context) -> exchange_pb2.ModelInfo:
         return codec.model_info_to_wire(self._info())
 
-    async def _read(self, stream: StreamId, requests: AsyncIterator[drafter_pb2.DraftRequest], outbox: Outbox) -> None:
+    async def _read(
+        self, stream: StreamId, requests: AsyncIterator[drafter_pb2.DraftRequest], outbox: Outbox, log: SequenceLog
+    ) -> None:
         try:
             async for request in requests:
                 try:
-                    self._post(_to_event(stream, request))
+                    event = _to_event(stream, request)
+                    _note(event, log)
+                    self._post(event)
                 except InvalidRequest as error:
+                    self._metrics.malformed_messages.add(1, request.WhichOneof("message") or "unknown")
                     _refuse(request, error, outbox)
         finally:
             outbox.close()
@@ -77,6 +90,17 @@ def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
             return Committed(stream, codec.commit_batch_from_wire(request.commits))
         case _:
             raise InvalidRequest("the message is empty or of an unknown kind; send open, update, close or commits")
+
+
+def _note(event: Event, log: SequenceLog) -> None:
+    match event:
+        case Opened(_, request):
+            log.opened(request)
+        case Closed(_, sequence_id):
+            log.closed(sequence_id)
+        case Committed(_, batch):
+            for commit in batch.commits:
+                log.committed(commit)
 
 
 def _refuse(request: drafter_pb2.DraftRequest, error: InvalidRequest, outbox: Outbox) -> None:

@@ -1,4 +1,4 @@
-"""What became of each sequence that was opened on a stream: one line in the log and one in the counts. Knows no tokens."""
+"""What became of each sequence that was opened on a stream, for the log and the counts. Knows no tokens."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ async def test_a_reader_that_lags_loses_the_oldest_drafts_and_no_failure() -> No
     outbox = Outbox(max_batches=2)
     failures = [SequenceFailure(i, InvalidRequest("bad")) for i in range(5)]
     for i, failure in enumerate(failures):
-        outbox.put(failure)
-        outbox.put(batch(i))
+        assert outbox.put(failure)
+        assert outbox.put(batch(i)) == (i < 2)
     assert await read_all(outbox) == [*failures, batch(3), batch(4)]
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from drafter_svc.drafter import Closed, Committed, Event, Opened, StreamEnded, Updated
+from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.servicer import Context, DrafterServicer
 from slipstream.errors import VocabularyMismatch
 from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, DraftToken, LawKind, ModelInfo, SequenceFailure
@@ -54,7 +55,7 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def servicer(events: list[Event]) -> DrafterServicer:
-    return DrafterServicer(events.append, lambda: INFO)
+    return DrafterServicer(events.append, lambda: INFO, DrafterMetrics())
 
 
 async def test_each_message_is_one_event_of_its_stream(servicer: DrafterServicer, events: list[Event]) -> None:
@@ -104,9 +105,10 @@ async def test_a_cancelled_call_ends_its_stream(servicer: DrafterServicer, event
 
 
 async def test_what_cannot_be_read_fails_an_open_and_is_left_out_otherwise(
-    servicer: DrafterServicer, events: list[Event], caplog: pytest.LogCaptureFixture
+    events: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
-    call = Call(servicer)
+    metrics = DrafterMetrics()
+    call = Call(DrafterServicer(events.append, lambda: INFO, metrics))
     bad_open = codec.open_to_wire(request())
     bad_open.mode = exchange_pb2.VERIFICATION_MODE_UNSPECIFIED
     bad_commits = exchange_pb2.CommitBatch(commits=[exchange_pb2.Commit(sequence_id=7, token_ids=b"123")])
@@ -116,6 +118,7 @@ async def test_what_cannot_be_read_fails_an_open_and_is_left_out_otherwise(
     (response,) = call.written
     assert (response.error.sequence_id, "mode" in response.error.message) == (7, True)
     assert len(caplog.records) == 2
+    assert [metrics.malformed_messages.value(kind) for kind in ("open", "commits", "unknown")] == [1, 1, 1]
     assert events == []
     call.requests.put_nowait(None)
     await asyncio.wait_for(call.task, 2)
