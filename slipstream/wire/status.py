@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from slipstream import errors
 
@@ -83,21 +84,44 @@ def _guarded_handler(handler: _Handler, method: str) -> Any:
     sides = ("unary", "stream")
     kind = f"{sides[handler.request_streaming]}_{sides[handler.response_streaming]}"
     make = getattr(grpc, f"{kind}_rpc_method_handler")
-    behaviour = _guarded(getattr(handler, kind), method)
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+    behaviour = _guarded(getattr(handler, kind), method, _each_parsed if handler.request_streaming else _parsed)
+    return make(behaviour, _parse_or_say_why_not(handler.request_deserializer), handler.response_serializer)
 
 
-def _guarded(behaviour: Any, method: str) -> Any:
+def _parse_or_say_why_not(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """What grpc calls outside the servicer: an exception in it would be told as UNKNOWN, and logged as our fault."""
+
+    def parse_or_say(data: bytes) -> Any:
+        try:
+            return parse(data) if parse else data
+        except DecodeError as error:
+            return errors.InvalidRequest(f"{len(data)} bytes are no message of this method: {error}")
+
+    return parse_or_say
+
+
+def _parsed(request: Any) -> Any:
+    if isinstance(request, errors.InvalidRequest):
+        raise request
+    return request
+
+
+async def _each_parsed(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _parsed(request)
+
+
+def _guarded(behaviour: Any, method: str, parsed: Callable[[Any], Any]) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            return await behaviour(request, context)
+            return await behaviour(parsed(request), context)
         except Exception as error:
             await _abort(context, error, method)
 
     async def write_all(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
             # Written here, not yielded on: grpc leaves the generator of a cancelled call open.
-            async with aclosing(behaviour(request, context)) as responses:
+            async with aclosing(behaviour(parsed(request), context)) as responses:
                 async for response in responses:
                     await context.write(response)
         except grpc.aio.InternalError:

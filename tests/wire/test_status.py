@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -27,15 +28,21 @@ def servicer() -> EchoServicer:
     return EchoServicer()
 
 
-@pytest.fixture
-async def stub(servicer: EchoServicer) -> AsyncIterator[rpc.GenerationAsyncStub]:
+@asynccontextmanager
+async def serving(servicer: EchoServicer) -> AsyncIterator[str]:
+    """The address that it is served on."""
     server = grpc.aio.server(interceptors=(status.StatusInterceptor(),))
     rpc.add_GenerationServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with open_channel(f"127.0.0.1:{port}") as channel:
-        yield rpc.GenerationStub(channel)
+    yield f"127.0.0.1:{port}"
     await server.stop(None)
+
+
+@pytest.fixture
+async def stub(servicer: EchoServicer) -> AsyncIterator[rpc.GenerationAsyncStub]:
+    async with serving(servicer) as address, open_channel(address) as channel:
+        yield rpc.GenerationStub(channel)
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -111,3 +118,35 @@ async def test_an_internal_error_is_logged_with_its_method(
 
 async def test_a_call_without_error_passes_through(stub: rpc.GenerationAsyncStub) -> None:
     assert (await stub.GenerateOnce(pb.GenerateRequest(request_id="r3"), timeout=5)).request_id == "r3"
+
+
+@pytest.mark.parametrize("method", ["GenerateOnce", "Generate"])
+async def test_bytes_that_are_no_message_are_the_callers_mistake(
+    servicer: EchoServicer, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    async with serving(servicer) as address, open_channel(address) as channel:
+        call = channel.unary_stream(f"/slipstream.v1.Generation/{method}")(b"\xff\xff", timeout=5)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "2 bytes are no message of this method" in await call.details()
+    assert not caplog.records
+
+
+async def test_a_message_that_cannot_be_parsed_ends_a_stream_of_requests_as_the_callers_mistake() -> None:
+    async def echo(requests: AsyncIterator[pb.GenerateRequest], context: object) -> AsyncIterator[pb.GenerateResponse]:
+        async for request in requests:
+            yield pb.GenerateResponse(request_id=request.request_id)
+
+    method = grpc.stream_stream_rpc_method_handler(
+        echo, pb.GenerateRequest.FromString, pb.GenerateResponse.SerializeToString
+    )
+    server = grpc.aio.server(interceptors=(status.StatusInterceptor(),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", {"Echo": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream("/test/Echo")(timeout=5)
+        await call.write(pb.GenerateRequest(request_id="r").SerializeToString())
+        assert await call.read() == pb.GenerateResponse(request_id="r").SerializeToString()
+        await call.write(b"\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await server.stop(None)
