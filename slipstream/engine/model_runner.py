@@ -46,7 +46,7 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunn
 
     `pack_weights` only changes speed (see layers/linear.py).
     """
-    device, dtype = torch.device(config.device), _dtype(config)
+    device, dtype = _device(config), _dtype(config)
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads)
     model_config = load_config(open_checkpoint(config.model, config.target_model))
@@ -55,7 +55,24 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunn
     model = load_model(config.model, dtype, device, max_model_len, target=config.target_model)
     if pack_weights and can_pack(device, dtype):
         model.pack()
-    return ModelRunner(model, KVCache(model_config, num_blocks, config.block_size, dtype, device), max_model_len)
+    try:
+        kv_cache = KVCache(model_config, num_blocks, config.block_size, dtype, device)
+    except RuntimeError as error:  # how torch tells that memory ran out, on any device
+        raise ValueError(f"no memory for {num_blocks} KV blocks on {config.device}: {_first_line(error)}") from error
+    return ModelRunner(model, kv_cache, max_model_len)
+
+
+def _device(config: EngineConfig) -> torch.device:
+    try:
+        device = torch.device(config.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError: torch was built without CUDA
+        raise ValueError(f"device is {config.device!r}, which is not to be had here: {_first_line(error)}") from error
+    return device
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _dtype(config: EngineConfig) -> torch.dtype:

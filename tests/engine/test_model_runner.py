@@ -103,3 +103,14 @@ def test_kv_blocks_follow_from_the_memory_given(config: EngineConfig) -> None:
     assert most.kv_cache.num_blocks == 8
     with pytest.raises(ValueError, match=f"one block of 16 tokens needs {block_bytes}"):
         make_runner(replace(config, num_kv_blocks=0, kv_memory_bytes=block_bytes - 1))
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_there_is_named(config: EngineConfig, device: str) -> None:
+    with pytest.raises(ValueError, match=f"device is '{device}', which is not to be had here: .+"):
+        make_runner(replace(config, device=device))
+
+
+def test_more_kv_blocks_than_memory_are_refused_with_their_number(config: EngineConfig) -> None:
+    with pytest.raises(ValueError, match="no memory for 100000000000 KV blocks on cpu: .+"):
+        make_runner(replace(config, num_kv_blocks=10**11))
