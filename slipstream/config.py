@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_THREADS = 1024  # more than any machine has cores; a slip of the finger would use up the system's threads
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -35,6 +36,8 @@ class EngineConfig:
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "num_threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
+        if self.num_threads > MAX_THREADS:
+            raise ValueError(f"num_threads is {self.num_threads}; it must be <= {MAX_THREADS}")
         for name in ("max_model_len", "num_kv_blocks", "kv_memory_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 0")
@@ -43,6 +46,12 @@ class EngineConfig:
 def default_model_dir() -> Path:
     """Where `slipstream model fetch` keeps checkpoints: $SLIPSTREAM_MODELS, else ~/.cache/slipstream/models."""
     return Path(os.environ.get("SLIPSTREAM_MODELS", Path.home() / ".cache" / "slipstream" / "models"))
+
+
+def runtime_dir() -> Path:
+    """Where running services are written down: $XDG_RUNTIME_DIR/slipstream, else ~/.cache/slipstream/run."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "slipstream" if base else Path.home() / ".cache" / "slipstream" / "run"
 
 
 def service_environment(num_threads: int) -> dict[str, str]:

@@ -12,7 +12,14 @@ from slipstream.config import EngineConfig
 
 @pytest.mark.parametrize(
     "field, value",
-    [("dtype", "int3"), ("block_size", 0), ("max_num_seqs", 0), ("num_threads", 0), ("kv_memory_bytes", -1)],
+    [
+        ("dtype", "int3"),
+        ("block_size", 0),
+        ("max_num_seqs", 0),
+        ("num_threads", 0),
+        ("num_threads", 1025),
+        ("kv_memory_bytes", -1),
+    ],
 )
 def test_a_value_out_of_range_is_named(tmp_path: Path, field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{field} is .*{value}"):
