@@ -16,20 +16,15 @@ from rich.console import Console
 from launcher.client import Client, chat_prompt, connect
 from launcher.figures import Figures, comparison, speedup, time_spent
 from launcher.processes import Processes
-from launcher.stack import StackConfig, num_cores, start_stack
+from launcher.prompt_file import DEMO_PROMPTS, Prompt, load_prompts
+from launcher.stack import single_machine, start_stack
 from launcher.terminal import DRAFTED, show
+from launcher.topology import Topology, num_cores
 from slipstream.wire.v1 import generation_pb2 as pb
 
-PROMPTS = Path(__file__).with_name("prompts") / "demo.yaml"
 DRAFTERS = Path(__file__).parents[1] / "drafters"
 SECONDS_PER_ANSWER = 120.0
 WORTH_IT = 1.05  # a smaller gain than this is noise on a busy machine
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DemoPrompt:
-    kind: str
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,22 +41,36 @@ def run_demo(console: Console, model: Path, max_tokens: int) -> None:
     policies = make_policies(with_drafter=draft_model is not None)
     with tempfile.TemporaryDirectory() as folder, Processes() as processes:
         tenants = write_tenants(Path(folder) / "tenants.yaml", policies)
-        config = StackConfig(model=model, draft_model=draft_model, tenants=tenants)
+        drafting, plain = topologies(model, draft_model, tenants)
         with console.status("starting verifier and gateway"):
-            address = start_stack(processes, config).gateway
-        drafters = " and ".join(policies[0].proposers)
-        console.print(
-            f"{model.name} in {config.dtype}, {config.verifier_threads} of {num_cores()} cores for the verifier."
-        )
-        console.print(f"Drafted by {drafters}; accepted draft tokens are [{DRAFTED}]in this colour[/].")
-        console.print("Every prompt is asked twice with drafts and twice without; of each two the faster counts.")
-        with clients(address, policies) as (drafting, plain):
-            rows = [ask(console, drafting, plain, prompt, max_tokens) for prompt in load_prompts(PROMPTS)]
+            addresses = [start_stack(processes, drafting).gateway]
+            addresses.append(addresses[0] if plain is drafting else start_stack(processes, plain).gateway)
+        introduce(console, policies[0], drafting, plain)
+        with clients(addresses, policies) as (drafted_by, undrafted):
+            prompts = load_prompts(DEMO_PROMPTS)
+            rows = [ask(console, drafted_by, undrafted, prompt, max_tokens) for prompt in prompts]
     report(console, rows)
 
 
+def topologies(model: Path, draft_model: Path | None, tenants: Path) -> tuple[Topology, Topology]:
+    """What runs with drafts, and without: a drafter takes a core from its verifier, plain decoding is to have it."""
+    plain = single_machine(model, tenants=tenants)
+    return (plain if draft_model is None else single_machine(model, draft_model, tenants=tenants)), plain
+
+
+def introduce(console: Console, policy: Policy, drafting: Topology, plain: Topology) -> None:
+    (verifier,), (alone,) = drafting.verifiers, plain.verifiers
+    threads = f"{drafting.threads_of(verifier)} of {num_cores()} cores for the verifier"
+    if plain is not drafting:
+        threads += f"; plain runs have a verifier of their own with {plain.threads_of(alone)}, while the drafter rests"
+    console.print(f"{verifier.model.name if verifier.model else ''} in {verifier.dtype}, {threads}.")
+    drafters = " and ".join(policy.proposers)
+    console.print(f"Drafted by {drafters}; accepted draft tokens are [{DRAFTED}]in this colour[/].")
+    console.print("Every prompt is asked twice with drafts and twice without; of each two the faster counts.")
+
+
 def ask(
-    console: Console, drafting: Client, plain: Client, prompt: DemoPrompt, max_tokens: int
+    console: Console, drafting: Client, plain: Client, prompt: Prompt, max_tokens: int
 ) -> tuple[str, Figures, Figures]:
     """Streams the drafted answer to the terminal, then asks each again in turn and says how fast they were at best."""
     console.print(f"\n[bold]{prompt.kind}[/] [dim]{prompt.text.splitlines()[0]}[/]")
@@ -142,11 +151,7 @@ def write_tenants(path: Path, policies: tuple[Policy, ...]) -> Path:
     return path
 
 
-def load_prompts(path: Path) -> list[DemoPrompt]:
-    return [DemoPrompt(**entry) for entry in yaml.safe_load(path.read_text())]
-
-
 @contextmanager
-def clients(address: str, policies: tuple[Policy, Policy]) -> Iterator[tuple[Client, Client]]:
-    with connect(address, policies[0].key) as drafting, connect(address, policies[1].key) as plain:
+def clients(addresses: list[str], policies: tuple[Policy, Policy]) -> Iterator[tuple[Client, Client]]:
+    with connect(addresses[0], policies[0].key) as drafting, connect(addresses[1], policies[1].key) as plain:
         yield drafting, plain

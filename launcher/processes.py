@@ -1,4 +1,4 @@
-"""Services as child processes: started, awaited, watched, stopped. Knows READY lines and health; no service by name."""
+"""Services as child processes: started, awaited, stopped. Knows READY and METRICS lines; no service by name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from launcher import leash
+from launcher.peer import SERVING, connected
 
 NUM_LINES_KEPT = 200  # of each service's output, to say why it ended
 
@@ -42,6 +42,7 @@ class ServiceProcess:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], sink: Sink) -> None:
         self.name = name
         self.address = ""
+        self.metrics_address = ""
         self._lines: deque[str] = deque(maxlen=NUM_LINES_KEPT)
         self._ready = threading.Event()
         self._process = subprocess.Popen(
@@ -84,15 +85,19 @@ class ServiceProcess:
         with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
             os.killpg(self.pid, number)
 
+    def kill(self) -> None:
+        """At once; nothing of the group is left when it returns."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(1.0)
+
     def stop(self, seconds: float) -> None:
         """SIGTERM, then after `seconds` SIGKILL; nothing of the group is left when it returns."""
         if self.running:
             self.signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
-        self.signal(signal.SIGKILL)
-        self._process.wait()
-        self._reader.join(1.0)
+        self.kill()
 
     def _why_not_ready(self, seconds: float) -> str:
         if self.running:
@@ -107,6 +112,8 @@ class ServiceProcess:
                 if line.startswith("READY "):
                     self.address = line.split()[-1]
                     self._ready.set()
+                elif line.startswith("METRICS "):
+                    self.metrics_address = line.split()[-1]
                 else:
                     self._lines.append(line.rstrip("\n"))
                     sink(self.name, line.rstrip("\n"))
@@ -139,16 +146,10 @@ class Processes:
     def wait_ready(self, service: ServiceProcess) -> str:
         return service.wait_ready(self._config.start_seconds)
 
-    def watch(self, seconds: float) -> None:
-        """Returns after `seconds`; raises ServiceFailed as soon as a service has ended."""
-        deadline = time.monotonic() + seconds
-        while True:
-            for service in self._services:
-                if not service.running:
-                    raise ServiceFailed(service.last_words())
-            if (left := deadline - time.monotonic()) <= 0:
-                return
-            time.sleep(min(0.2, left))
+    def discard(self, service: ServiceProcess) -> None:
+        """Forgets a service that has ended; what it left running ends too."""
+        service.kill()
+        self._services.remove(service)
 
     def stop(self) -> None:
         """A second Ctrl-C while services drain kills what is left."""
@@ -164,11 +165,10 @@ class Processes:
 
 def check_health(address: str, seconds: float) -> None:
     """Raises ServiceFailed unless the server at `address` says SERVING in time."""
-    with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
+    with connected(address, max(seconds, 1.0)) as peer:
         try:
-            request = health_pb2.HealthCheckRequest()
-            status = health_pb2_grpc.HealthStub(channel).Check(request, timeout=max(seconds, 1.0), wait_for_ready=True)
+            health = peer.health(wait=True)
         except grpc.RpcError as error:
             raise ServiceFailed(f"no health from {address}: {error.details()}") from error
-    if status.status != health_pb2.HealthCheckResponse.SERVING:
-        raise ServiceFailed(f"{address} is not serving")
+    if health != SERVING:
+        raise ServiceFailed(f"{address} is {health}")

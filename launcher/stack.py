@@ -1,95 +1,149 @@
-"""Verifier, drafter and gateway of one machine: their command lines and order of start. Knows flags; no gRPC."""
+"""From a topology to running services: their command lines and order of start. Knows flags; speaks no gRPC."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.processes import Processes, ServiceProcess
+from launcher.rules import mebibytes
+from launcher.topology import LOOPBACK, GatewayService, ModelService, Topology
 from slipstream.config import service_environment
 
-LOOPBACK = "127.0.0.1:0"
-
-Started = Callable[[ServiceProcess], None]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StackConfig:
-    """Three services on one machine. The services check what is theirs."""
+class ServiceSpec:
+    """How one service is started, the first time and after each death."""
 
-    model: Path  # the target's checkpoint
-    draft_model: Path | None = None  # None: no drafter runs, the gateway drafts by n-gram
-    tenants: Path | None = None  # None: one tenant, no keys
-    dtype: str = "bfloat16"
-    listen: str = LOOPBACK  # the gateway's
-    verifier_listen: str = LOOPBACK
-    drafter_listen: str = LOOPBACK
-    num_threads: int = 0  # of the verifier; 0 = the cores there are, less one for a drafter
-
-    def __post_init__(self) -> None:
-        for path in (self.model, self.draft_model, self.tenants):
-            if path is not None and not path.exists():
-                raise ValueError(f"{path} does not exist; `slipstream model fetch` prints where the default model is")
+    kind: str  # verifier, drafter, gateway
+    name: str  # the kind, numbered if there are several
+    module: str
+    listen: str  # port 0: any, until it has run once
+    metrics: str  # likewise; empty = none
+    options: tuple[str, ...]
+    num_threads: int = 1
 
     @property
-    def verifier_threads(self) -> int:
-        return self.num_threads or max(1, num_cores() - (self.draft_model is not None))
+    def command(self) -> list[str]:
+        addresses = ("--listen", self.listen, "--metrics-listen", self.metrics)
+        return [sys.executable, "-m", self.module, *addresses, *self.options]
+
+    def start(self, processes: Processes) -> ServiceProcess:
+        return processes.start(self.name, self.command, service_environment(self.num_threads))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Addresses:
-    verifier: str
-    drafter: str  # empty if none runs
-    gateway: str
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service that has become ready; its specification names the very port it got."""
+
+    spec: ServiceSpec
+    process: ServiceProcess
+
+    @property
+    def address(self) -> str:
+        return self.spec.listen
 
 
-def num_cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+@dataclass(frozen=True, slots=True)
+class Stack:
+    services: tuple[Service, ...]  # in order of start, the gateway last
+
+    def addresses(self, kind: str) -> list[str]:
+        return [service.address for service in self.services if service.spec.kind == kind]
+
+    @property
+    def gateway(self) -> str:
+        return self.addresses("gateway")[0]
 
 
-def start_stack(processes: Processes, config: StackConfig, started: Started = lambda service: None) -> Addresses:
+Started = Callable[[Service], None]
+
+
+def single_machine(
+    model: Path | None, draft_model: Path | None = None, *, tenants: Path | None = None, listen: str = LOOPBACK
+) -> Topology:
+    """One verifier, a drafter if there is a draft model, and their gateway, on loopback."""
+    return Topology(
+        verifiers=(ModelService(model=model),),
+        drafters=(ModelService(model=draft_model),) if draft_model is not None else (),
+        gateway=GatewayService(listen=listen, tenants=tenants),
+    )
+
+
+def start_stack(processes: Processes, topology: Topology, started: Started = lambda service: None) -> Stack:
     """Starts all, tells each when it is ready, and returns when the gateway answers. Stopping is the caller's."""
-    verifier = processes.start("verifier", verifier_command(config), service_environment(config.verifier_threads))
-    drafter = None
-    if config.draft_model is not None:
-        command = drafter_command(config, config.draft_model)
-        drafter = processes.start("drafter", command, service_environment(1))
-    for service in (verifier, drafter):
-        if service is not None:
-            processes.wait_ready(service)
-            started(service)
-    drafter_address = drafter.address if drafter else ""
-    command = gateway_command(config, verifier.address, drafter_address)
-    gateway = processes.start("gateway", command, service_environment(1))
-    processes.wait_ready(gateway)
-    started(gateway)
-    return Addresses(verifier=verifier.address, drafter=drafter_address, gateway=gateway.address)
+    specs = [*verifier_specs(topology), *drafter_specs(topology)]
+    loading = [(spec, spec.start(processes)) for spec in specs]
+    services = [_ready(processes, spec, process, started) for spec, process in loading]
+    last = gateway_spec(topology, Stack(tuple(services)))
+    return Stack((*services, _ready(processes, last, last.start(processes), started)))
 
 
-def verifier_command(config: StackConfig) -> list[str]:
-    command = _module("verifier_svc", config.verifier_listen)
-    command += ["--model", str(config.model), "--dtype", config.dtype]
-    return [*command, "--num-threads", str(config.verifier_threads)]
+def _ready(processes: Processes, spec: ServiceSpec, process: ServiceProcess, started: Started) -> Service:
+    address = processes.wait_ready(process)
+    service = Service(replace(spec, listen=address, metrics=process.metrics_address or spec.metrics), process)
+    started(service)
+    return service
 
 
-def drafter_command(config: StackConfig, draft_model: Path) -> list[str]:
-    command = _module("drafter_svc", config.drafter_listen)
-    command += ["--model", str(draft_model), "--target-model", str(config.model)]
-    return [*command, "--dtype", config.dtype, "--num-threads", "1"]
+def verifier_specs(topology: Topology) -> list[ServiceSpec]:
+    return list(_numbered("verifier", "verifier_svc", topology, topology.verifiers))
 
 
-def gateway_command(config: StackConfig, verifier: str, drafter: str) -> list[str]:
-    command = [*_module("gateway", config.listen), "--verifier", verifier]
-    if drafter:
-        command += ["--drafter", drafter]
-    if config.tenants is not None:
-        command += ["--tenants", str(config.tenants)]
-    return command
+def drafter_specs(topology: Topology) -> list[ServiceSpec]:
+    return list(_numbered("drafter", "drafter_svc", topology, topology.drafters))
 
 
-def _module(name: str, listen: str) -> list[str]:
-    return [sys.executable, "-m", name, "--listen", listen]
+def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
+    gateway = topology.gateway
+    options = _repeated("--verifier", (*stack.addresses("verifier"), *gateway.verifiers))
+    options += _repeated("--drafter", (*stack.addresses("drafter"), *gateway.drafters))
+    if gateway.tenants is not None:
+        options += ["--tenants", str(gateway.tenants)]
+    return ServiceSpec(
+        kind="gateway",
+        name="gateway",
+        module="gateway",
+        listen=gateway.listen,
+        metrics=gateway.metrics,
+        options=tuple(options),
+    )
+
+
+def _numbered(kind: str, module: str, topology: Topology, services: tuple[ModelService, ...]) -> Iterator[ServiceSpec]:
+    replicas = [(service, replica) for service in services for replica in range(service.replicas)]
+    for number, (service, replica) in enumerate(replicas, start=1):
+        yield ServiceSpec(
+            kind=kind,
+            name=kind if len(replicas) == 1 else f"{kind}{number}",
+            module=module,
+            listen=service.listen_of(replica),
+            metrics=service.metrics_of(replica),
+            options=tuple(_options(topology, service, service.device_of(replica))),
+            num_threads=topology.threads_of(service),
+        )
+
+
+def _options(topology: Topology, service: ModelService, device: str) -> list[str]:
+    options = ["--model", str(service.model), "--device", device, "--dtype", service.dtype]
+    options += ["--num-threads", str(topology.threads_of(service))]
+    options += ["--kv-memory-mib", str(mebibytes(service.kv_memory)), "--max-model-len", str(service.max_model_len)]
+    options += ["--max-num-seqs", str(service.max_num_seqs)]
+    options += ["--max-num-batched-tokens", str(service.max_num_batched_tokens)]
+    if service.name:
+        options += ["--name", service.name]
+    if service in topology.drafters and (target := _target_model(topology, service)) is not None:
+        options += ["--target-model", str(target)]
+    return options
+
+
+def _target_model(topology: Topology, drafter: ModelService) -> Path | None:
+    """What a stored draft takes embedding and head from; a verifier elsewhere has its model elsewhere."""
+    here = next((verifier.model for verifier in topology.verifiers), None)
+    return drafter.target_model or here
+
+
+def _repeated(flag: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (flag, value)]

@@ -5,26 +5,52 @@ from __future__ import annotations
 import math
 import sys
 import time
+from pathlib import Path
 
-from launcher.processes import Processes, ServiceProcess
-from launcher.stack import StackConfig, start_stack
+import grpc
+
+from launcher import run_file
+from launcher.peer import capacity, connected
+from launcher.processes import Processes
+from launcher.stack import Service, start_stack
+from launcher.supervisor import Supervisor
+from launcher.topology import Topology
+
+ASK_SECONDS = 5.0
 
 
-def run_up(config: StackConfig, *, verbose: bool) -> None:
-    """Raises ServiceFailed as soon as a service ends by itself; the others are stopped then."""
+def run_up(topology: Topology, run_folder: Path, *, verbose: bool) -> None:
+    """Raises ServiceFailed if a service does not start; once all have, one that ends is started again."""
     start = time.monotonic()
 
-    def started(service: ServiceProcess) -> None:
-        seconds = time.monotonic() - start
-        print(f"{service.name:<9}{service.address:<22}pid {service.pid:<8}ready after {seconds:.1f} s", flush=True)
+    def started(service: Service) -> None:
+        print(ready_line(service, time.monotonic() - start), flush=True)
 
     try:
         with Processes(sink=_to_stderr if verbose else _to_nowhere) as processes:
-            start_stack(processes, config, started)
-            print("Ctrl-C stops all", flush=True)
-            processes.watch(math.inf)
+            stack = start_stack(processes, topology, started)
+            with run_file.written(run_folder, stack):
+                print("Ctrl-C stops all", flush=True)
+                Supervisor(processes, stack.services, tell=_tell).run(math.inf)
     except KeyboardInterrupt:
         print("stopped", flush=True)
+
+
+def ready_line(service: Service, seconds: float) -> str:
+    spec = service.spec
+    line = f"{spec.name:<9} {service.address:<21} pid {service.process.pid:<7} ready after {seconds:.1f} s"
+    if spec.kind == "gateway":
+        return line
+    try:
+        with connected(service.address, ASK_SECONDS) as peer:
+            info = peer.model(spec.kind)
+    except grpc.RpcError:
+        return line  # it may have died just now; the supervisor will tell
+    return f"{line}  {info.name} in {info.dtype} on {info.device}: {capacity(info)}"
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _to_stderr(service: str, line: str) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from gateway.tenants import load_tenants
-from launcher.demo import PROMPTS, faster, find_draft_model, load_prompts, make_policies, verdict, write_tenants
+from launcher.demo import faster, find_draft_model, make_policies, topologies, verdict, write_tenants
 from launcher.figures import Figures
+from launcher.prompt_file import DEMO_PROMPTS, load_prompts
+from launcher.topology import num_cores
 from tests.launcher.process_table import children, gone
 
 
@@ -20,7 +22,7 @@ def make_figures(tokens_per_second: float) -> Figures:
 
 
 def test_the_prompts_hold_chat_and_text_to_repeat() -> None:
-    assert {"chat", "repeat"} <= {prompt.kind for prompt in load_prompts(PROMPTS)}
+    assert {"chat", "repeat"} <= {prompt.kind for prompt in load_prompts(DEMO_PROMPTS)}
 
 
 def test_the_gateway_knows_both_tenants_by_their_keys(tmp_path: Path) -> None:
@@ -38,6 +40,17 @@ def test_a_draft_model_is_used_if_the_repository_ships_one(tmp_path: Path) -> No
     assert find_draft_model(tmp_path) is None
     (tmp_path / "small" / "config.json").write_text("{}")
     assert find_draft_model(tmp_path) == tmp_path / "small"
+
+
+def test_plain_runs_have_every_core_though_a_drafter_takes_one(tmp_path: Path) -> None:
+    drafting, plain = topologies(tmp_path, tmp_path, tmp_path)
+    assert plain.threads_of(plain.verifiers[0]) == num_cores()
+    assert drafting.threads_of(drafting.verifiers[0]) == max(1, num_cores() - 1)
+
+
+def test_without_a_drafter_one_verifier_serves_both(tmp_path: Path) -> None:
+    drafting, plain = topologies(tmp_path, None, tmp_path)
+    assert drafting is plain
 
 
 def test_of_two_runs_the_less_disturbed_counts() -> None:
@@ -69,7 +82,7 @@ def test_the_demo_answers_every_prompt_both_ways_and_says_what_paid() -> None:
     process = start_demo("--max-tokens", "8")
     out, errors = process.communicate(timeout=110)
     assert (process.returncode, errors) == (0, "")
-    assert out.count("without drafts") == len(load_prompts(PROMPTS))
+    assert out.count("without drafts") == len(load_prompts(DEMO_PROMPTS))
     assert "tok/pass" in out
     assert out.splitlines()[-1].startswith("Drafting ")
 

@@ -22,7 +22,7 @@ def test_it_tells_its_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("up", "--model", "/absent"), "/absent does not exist"),
+        (("up", "--model", "/absent"), "model is /absent; it must be the path of something that exists"),
         (("generate", "Once", "--top-k=-1"), "-1"),
         (("model", "derive", "a", "b"), "give either --layers or --bits"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -33,7 +32,6 @@ def test_a_service_is_ready_healthy_and_gone_afterwards() -> None:
         service = processes.start("echo", echo(), ENVIRONMENT)
         host, port = processes.wait_ready(service).split(":")
         assert (host, int(port) > 0, service.running) == ("127.0.0.1", True, True)
-        processes.watch(0)
     assert not service.running
     assert gone(service.pid)
 
@@ -61,13 +59,16 @@ def test_a_ready_line_without_health_is_not_believed() -> None:
             processes.wait_ready(service)
 
 
-def test_watching_reports_the_service_that_died() -> None:
-    with Processes(QUICK) as processes:
-        service = processes.start("echo", echo(), ENVIRONMENT)
-        processes.wait_ready(service)
-        service.signal(signal.SIGKILL)
-        with pytest.raises(ServiceFailed, match="echo ended with exit code -9"):
-            processes.watch(5)
+def test_a_discarded_service_leaves_no_child() -> None:
+    text = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True)"
+    lines: list[str] = []
+    with Processes(QUICK, sink=lambda name, line: lines.append(line)) as processes:
+        service = processes.start("parent", script(text), ENVIRONMENT)
+        while service.running or not lines:
+            time.sleep(0.01)
+        processes.discard(service)
+        assert gone(int(lines[0]))
+        assert service.last_words() == f"parent ended with exit code 0: {lines[0]}"
 
 
 def test_a_service_that_ignores_sigterm_is_killed_with_its_children() -> None:
@@ -85,10 +86,12 @@ def test_a_service_that_ignores_sigterm_is_killed_with_its_children() -> None:
 def test_output_goes_to_the_sink_by_name() -> None:
     seen: list[tuple[str, str]] = []
     with Processes(QUICK, sink=lambda name, line: seen.append((name, line))) as processes:
-        service = processes.start("talker", script("print('one'); print('READY talker x:1')"), ENVIRONMENT)
+        said = "print('one'); print('METRICS talker y:2'); print('READY talker x:1')"
+        service = processes.start("talker", script(said), ENVIRONMENT)
         while service.running:
             time.sleep(0.01)
     assert seen == [("talker", "one")]
+    assert (service.address, service.metrics_address) == ("x:1", "y:2")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")

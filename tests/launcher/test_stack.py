@@ -1,4 +1,4 @@
-"""The command lines of the three services, and the order in which they start."""
+"""From a topology to command lines, and the order in which services start."""
 
 from __future__ import annotations
 
@@ -7,66 +7,78 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes import ProcessConfig, Processes, ServiceProcess
-from launcher.stack import StackConfig, drafter_command, gateway_command, num_cores, verifier_command
+from launcher.processes import ProcessConfig, Processes
+from launcher.stack import Service, ServiceSpec, Stack, drafter_specs, gateway_spec, single_machine, verifier_specs
+from launcher.topology import GatewayService, ModelService, Topology
 
 ECHO = Path(__file__).parents[1] / "wire" / "echo_service.py"
+NO_PEERS = Stack(())
 
 
-def test_the_verifier_gets_every_core_that_no_drafter_needs(tmp_path: Path) -> None:
-    alone = StackConfig(model=tmp_path)
-    beside = StackConfig(model=tmp_path, draft_model=tmp_path)
-    assert alone.verifier_threads == num_cores()
-    assert beside.verifier_threads == max(1, num_cores() - 1)
-    assert StackConfig(model=tmp_path, num_threads=3).verifier_threads == 3
+def option(spec: ServiceSpec, flag: str) -> list[str]:
+    return [value for name, value in zip(spec.command, spec.command[1:], strict=False) if name == flag]
 
 
-def test_commands_name_model_addresses_and_peers(tmp_path: Path) -> None:
-    config = StackConfig(model=tmp_path, draft_model=tmp_path, tenants=tmp_path, listen="127.0.0.1:7")
-    verifier = verifier_command(config)
-    assert verifier[1:5] == ["-m", "verifier_svc", "--listen", "127.0.0.1:0"]
-    assert str(tmp_path) in verifier
-    assert drafter_command(config, tmp_path)[1:3] == ["-m", "drafter_svc"]
-    gateway = gateway_command(config, "v:1", "d:2")
-    assert gateway[3:] == [
-        "--listen",
-        "127.0.0.1:7",
-        "--verifier",
-        "v:1",
-        "--drafter",
-        "d:2",
-        "--tenants",
-        str(tmp_path),
+def test_a_command_names_module_addresses_and_limits(tmp_path: Path) -> None:
+    service = ModelService(
+        model=tmp_path, listen="h:1", metrics="h:2", kv_memory="2GiB", max_model_len=64, max_num_seqs=3, name="big"
+    )
+    (spec,) = verifier_specs(Topology(verifiers=(service,)))
+    assert spec.command[:7] == [sys.executable, "-m", "verifier_svc", "--listen", "h:1", "--metrics-listen", "h:2"]
+    wanted = {
+        "--model": str(tmp_path),
+        "--kv-memory-mib": "2048",
+        "--max-model-len": "64",
+        "--max-num-seqs": "3",
+        "--name": "big",
+        "--num-threads": str(spec.num_threads),
+    }
+    assert {flag: option(spec, flag) for flag in wanted} == {flag: [value] for flag, value in wanted.items()}
+    assert "--target-model" not in spec.command
+
+
+def test_several_services_of_a_kind_are_numbered_and_one_is_not(tmp_path: Path) -> None:
+    pair = ModelService(model=tmp_path, listen="h:5", replicas=2, devices=("cuda:0", "cuda:1"))
+    specs = verifier_specs(Topology(verifiers=(pair, ModelService(model=tmp_path))))
+    assert [(spec.name, spec.listen) for spec in specs] == [
+        ("verifier1", "h:5"),
+        ("verifier2", "h:6"),
+        ("verifier3", "127.0.0.1:0"),
     ]
+    assert [option(spec, "--device") for spec in specs] == [["cuda:0"], ["cuda:1"], ["cpu"]]
+    assert [spec.name for spec in verifier_specs(single_machine(tmp_path))] == ["verifier"]
 
 
-def test_without_a_drafter_the_gateway_is_told_of_none(tmp_path: Path) -> None:
-    assert "--drafter" not in gateway_command(StackConfig(model=tmp_path), "v:1", "")
+def test_a_drafter_is_told_the_first_verifiers_model_unless_it_has_its_own(tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (spec,) = drafter_specs(single_machine(tmp_path, draft))
+    assert (option(spec, "--model"), option(spec, "--target-model")) == ([str(draft)], [str(tmp_path)])
+    own = Topology(verifiers=(ModelService(model=tmp_path),), drafters=(ModelService(model=draft, target_model=draft),))
+    assert option(drafter_specs(own)[0], "--target-model") == [str(draft)]
 
 
-@pytest.mark.parametrize("field", ["model", "draft_model", "tenants"])
-def test_a_path_that_is_not_there_is_named(tmp_path: Path, field: str) -> None:
-    paths = {"model": tmp_path, field: tmp_path / "absent"}
-    with pytest.raises(ValueError, match="absent does not exist"):
-        StackConfig(**paths)  # type: ignore[arg-type]
+def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
+    gateway = GatewayService(tenants=tmp_path, verifiers=("far:1",), drafters=("far:2",))
+    spec = gateway_spec(Topology(gateway=gateway), NO_PEERS)
+    assert option(spec, "--verifier") == ["far:1"]
+    assert option(spec, "--drafter") == ["far:2"]
+    assert option(spec, "--tenants") == [str(tmp_path)]
 
 
-def test_services_start_in_order_and_the_gateway_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    echo = [sys.executable, str(ECHO), "127.0.0.1:0"]
-    seen: list[tuple[str, str]] = []
-
-    def gateway(config: StackConfig, verifier: str, drafter: str) -> list[str]:
-        seen.append((verifier, drafter))
-        return echo
-
-    monkeypatch.setattr("launcher.stack.verifier_command", lambda config: echo)
-    monkeypatch.setattr("launcher.stack.drafter_command", lambda config, model: echo)
-    monkeypatch.setattr("launcher.stack.gateway_command", gateway)
+def test_services_start_in_order_the_gateway_last_and_keep_the_ports_they_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        ServiceSpec, "command", property(lambda spec: [sys.executable, str(ECHO), spec.listen, *spec.options])
+    )
     from launcher.stack import start_stack
 
-    started: list[ServiceProcess] = []
+    started: list[Service] = []
     with Processes(ProcessConfig(start_seconds=10, stop_seconds=5)) as processes:
-        addresses = start_stack(processes, StackConfig(model=tmp_path, draft_model=tmp_path), started.append)
-    assert [service.name for service in started] == ["verifier", "drafter", "gateway"]
-    assert seen == [(addresses.verifier, addresses.drafter)]
-    assert not any(service.running for service in started)
+        stack = start_stack(processes, single_machine(tmp_path, tmp_path), started.append)
+    assert [service.spec.name for service in started] == ["verifier", "drafter", "gateway"]
+    assert option(stack.services[2].spec, "--verifier") == stack.addresses("verifier")
+    assert option(stack.services[2].spec, "--drafter") == stack.addresses("drafter")
+    assert all(service.address == service.process.address != "127.0.0.1:0" for service in stack.services)
+    assert not any(service.process.running for service in started)

@@ -1,45 +1,29 @@
-"""`slipstream up` on a tiny model: three real processes, an answer, and nothing left however it ends."""
+"""`slipstream up` on a tiny model: real processes that come back when killed, and nothing left however it ends."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from launcher.client import connect
+from launcher.run_file import read
+from slipstream.errors import Unavailable
+from slipstream.wire.v1 import generation_pb2 as pb
 from tests.launcher.process_table import gone
+from tests.launcher.up_process import Up
 from tests.tiny_models import make_checkpoint
 
-LINE = re.compile(r"(verifier|drafter|gateway) +(\S+:\d+) +pid (\d+) +ready after [\d.]+ s\n")
-
-
-class Up:
-    """The command as a process, once it says that all is ready."""
-
-    def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "launcher", "up", "--listen", "127.0.0.1:0", "--dtype", "float32", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.services: dict[str, tuple[str, int]] = {}
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line == "Ctrl-C stops all\n":
-                return
-            match = LINE.fullmatch(line)
-            assert match, line
-            self.services[match[1]] = (match[2], int(match[3]))
-        raise AssertionError(f"it ended early: {self.process.communicate()[1]}")
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=30)
-        return self.process.returncode, out, err
-
-    def all_gone(self) -> bool:
-        return all(gone(pid) for _, pid in self.services.values())
+SECONDS = 30.0
+ASKED = pb.GenerateRequest(prompt=pb.Prompt(text="ab"), temperature=0.0, max_tokens=12, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +32,128 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def up(model: Path) -> Iterator[Up]:
-    running = Up("--model", str(model), "--draft-model", str(model), "--threads", "1")
+def up(model: Path, tmp_path: Path) -> Iterator[Up]:
+    running = Up(
+        tmp_path, "--model", str(model), "--draft-model", str(model), "--threads", "1", "--dtype", "float32",
+        "--kv-memory", "1MiB", "--max-model-len", "256", "--max-num-seqs", "7",
+    )  # fmt: skip
     yield running
-    running.process.kill()
-    running.process.communicate(timeout=30)
+    running.kill()
 
 
-def test_it_serves_and_a_ctrl_c_leaves_nothing(up: Up) -> None:
+def answer(up: Up) -> list[int]:
+    with connect(up.gateway) as client:
+        return [token for message in client.generate(ASKED, SECONDS) for token in message.token_ids]
+
+
+def slipstream(up: Up, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launcher", *arguments, "--target", up.gateway]
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_it_serves_says_what_it_holds_and_a_ctrl_c_leaves_nothing(up: Up, tmp_path: Path) -> None:
     assert list(up.services) == ["verifier", "drafter", "gateway"]
-    command = [sys.executable, "-m", "launcher", "generate", "ab", "--target", up.services["gateway"][0]]
-    command += ["--json", "--max-tokens", "12", "--temperature", "0"]
-    answer = json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
-    assert 1 <= len(answer["token_ids"]) <= 12
+    # 2 layers x 2 KV heads x 8 dimensions x 16 tokens x 4 bytes x (K and V): 4 KiB a block, 1 MiB holds 256 of them,
+    # and 7 sequences of 256 tokens could never use more than 112.
+    assert up.descriptions["verifier"] == (
+        "tiny in float32 on cpu: 112 KV blocks of 16 tokens, enough for 7.0 sequences of 256"
+    )
+    assert len(answer(up)) == 12
+    _check_status(up, tmp_path)
+    _check_bench(up, tmp_path)
     up.process.send_signal(signal.SIGINT)
-    assert up.end() == (0, "stopped\n", "")
+    assert up.end() == (0, "stopped\n")
+    assert up.told == []
     assert up.all_gone()
+    assert read(tmp_path / "slipstream", up.gateway) == []
+
+
+def _check_status(up: Up, tmp_path: Path) -> None:
+    result = slipstream(up, tmp_path, "status", "--json")
+    statuses = {status["name"]: status for status in json.loads(result.stdout)}
+    assert result.returncode == 0
+    assert list(statuses) == ["verifier", "drafter", "gateway"]
+    assert {status["health"] for status in statuses.values()} == {"SERVING"}
+    verifier = statuses["verifier"]
+    assert (verifier["address"], verifier["model"]) == (up.services["verifier"][0], "tiny")
+    assert (verifier["num_sequences"], verifier["kv_blocks_total"]) == (0, 112)
+    assert verifier["passes"]["num_committed"] == 12
+    table = slipstream(up, tmp_path, "status").stdout
+    assert all(word in table for word in ("SERVING", "verifier", up.gateway))
+
+
+def _check_bench(up: Up, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("ab\ncd\n")
+    options = ("--streams", "2", "--requests", "3", "--max-tokens", "8", "--ignore-eos", "--no-chat")
+    result = slipstream(up, tmp_path, "bench", str(prompts), *options, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    report = json.loads(result.stdout)
+    assert (report["requests"], report["output_tokens"], report["failures"]) == (6, 48, {})
+    assert report["tokens_per_second"] > 0
+    assert 0 < report["ttft_ms"]["p50"] <= report["ttft_ms"]["p99"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_killing_it_leaves_nothing(up: Up) -> None:
-    up.process.kill()
-    up.end()
+    up.kill()
     assert up.all_gone()
 
 
-def test_a_service_that_dies_takes_the_rest_down_and_is_named(up: Up) -> None:
-    subprocess.run(["kill", "-9", str(up.services["drafter"][1])], check=True)
-    code, _, errors = up.end()
-    assert code == 1
-    assert errors.startswith("error: drafter ended with exit code -9")
+def test_each_service_that_is_killed_comes_back_where_it_was_and_text_is_the_same(up: Up) -> None:
+    before, services = answer(up), dict(up.services)
+    for name in services:
+        address, pid = services[name]
+        os.kill(pid, signal.SIGKILL)
+        up.wait_for(lambda name=name, pid=pid: up.services[name][1] != pid)  # type: ignore[misc]
+        assert up.services[name][0] == address
+        assert gone(pid)
+        others = [other for other in services if other != name]
+        assert [up.services[other] for other in others] == [services[other] for other in others]
+        services[name] = up.services[name]
+        assert answer(up) == before
+    assert len([line for line in up.told if "ended with exit code -9" in line]) == 3
+    up.process.send_signal(signal.SIGTERM)
+    assert up.end() == (0, "stopped\n")
     assert up.all_gone()
+
+
+def test_a_stream_goes_on_when_the_drafter_is_killed(up: Up) -> None:
+    wanted = pb.GenerateRequest(prompt=pb.Prompt(text="ab"), temperature=0.0, max_tokens=200, ignore_eos=True)
+    with connect(up.gateway) as client:
+        stream = client.generate(wanted, SECONDS)
+        first = next(stream)
+        os.kill(up.services["drafter"][1], signal.SIGKILL)
+        assert len(first.token_ids) + sum(len(message.token_ids) for message in stream) == 200
+
+
+def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(up: Up) -> None:
+    wanted = pb.GenerateRequest(prompt=pb.Prompt(text="ab"), temperature=0.0, max_tokens=240, ignore_eos=True)
+    tokens: list[int] = []
+    with connect(up.gateway) as client, connect(up.gateway) as late:
+        stream = client.generate(wanted, SECONDS)
+        tokens += next(stream).token_ids
+        reader = Thread(target=lambda: tokens.extend(t for message in stream for t in message.token_ids))
+        up.process.send_signal(signal.SIGTERM)
+        reader.start()
+        time.sleep(0.3)
+        with pytest.raises(Unavailable):
+            list(late.generate(ASKED, SECONDS))
+        reader.join(SECONDS)
+    assert len(tokens) == 240
+    assert up.end() == (0, "stopped\n")
+    assert up.all_gone()
+
+
+def test_a_file_says_what_runs_and_flags_go_before_it(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "slipstream.yaml"
+    file.write_text(f"verifiers: [{{model: {model}, dtype: float32, threads: 1, replicas: 2, max_num_seqs: 3}}]")
+    running = Up(tmp_path, "--config", str(file), "--max-model-len", "64")
+    try:
+        assert list(running.services) == ["verifier1", "verifier2", "gateway"]
+        assert running.descriptions["verifier2"].endswith("12 KV blocks of 16 tokens, enough for 3.0 sequences of 64")
+        assert len(answer(running)) == 12
+    finally:
+        running.kill()
+    assert running.all_gone()

@@ -1,0 +1,1 @@
+"""The commands of `slipstream`: options in, one call each."""

@@ -1,0 +1,138 @@
+"""Commands that ask running services: generate, chat, status, bench. Knows their options; the work is beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from launcher import run_file, status
+from launcher.bench import BenchOptions, run_bench
+from launcher.chat import ChatOptions, run_chat
+from launcher.cli import options
+from launcher.cli.options import DEFAULT_GATEWAY
+from launcher.client import chat_prompt, connect
+from launcher.generate import run_generate
+from launcher.prompt_file import DEMO_PROMPTS, load_prompts
+from launcher.request_options import RequestOptions, make_request
+from launcher.run_file import Listed
+from slipstream.config import runtime_dir
+from slipstream.wire.v1 import generation_pb2 as pb
+
+app = typer.Typer()
+
+
+@app.command("generate")
+def generate_command(
+    prompt: Annotated[str, typer.Argument(help="The prompt; `-` reads it from standard input.")],
+    target: options.Target = DEFAULT_GATEWAY,
+    api_key: options.ApiKey = "",
+    model: options.Model = "",
+    chat: Annotated[bool, typer.Option("--chat", help="Through the chat template.")] = False,
+    system: options.System = "",
+    temperature: options.Temperature = 1.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    max_tokens: options.MaxTokens = 128,
+    seed: options.Seed = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Ends the output; may be given again.")] = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = 300.0,
+) -> None:
+    """Ask a gateway; accepted draft tokens are coloured."""
+    text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
+    wanted = RequestOptions(
+        model=model,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        max_tokens=max_tokens,
+        seed=seed,
+        stop=tuple(stop or ()),
+    )
+    request = make_request(chat_prompt(text, system) if chat else pb.Prompt(text=text), wanted)
+    with connect(target, api_key) as client:
+        run_generate(Console(), client, request, timeout, as_json=as_json)
+
+
+@app.command("chat")
+def chat_command(
+    target: options.Target = DEFAULT_GATEWAY,
+    api_key: options.ApiKey = "",
+    model: options.Model = "",
+    system: options.System = "",
+    temperature: options.Temperature = 0.7,
+    top_p: options.TopP = 1.0,
+    max_tokens: options.MaxTokens = 512,
+    seed: options.Seed = None,
+    timeout: options.Timeout = 300.0,
+) -> None:
+    """Talk with a model; accepted draft tokens are coloured."""
+    wanted = RequestOptions(model=model, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed)
+    with connect(target, api_key) as client:
+        run_chat(Console(), client, ChatOptions(request=wanted, system=system, timeout=timeout))
+
+
+@app.command("status")
+def status_command(
+    target: options.Target = DEFAULT_GATEWAY,
+    service: Annotated[list[str] | None, typer.Option(help="host:port of one more to ask; may be given again.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say how each service is and what it holds. Exit code 1 unless all serve.
+
+    Verifiers and drafters behind a gateway are known if `slipstream up` started them on this machine.
+    """
+    services = run_file.read(runtime_dir(), target) or [Listed(name="gateway", address=target)]
+    statuses = status.ask_all([*services, *(Listed(name=address, address=address) for address in service or ())])
+    if as_json:
+        print(status.as_json_text(statuses))
+    else:
+        Console().print(status.as_table(statuses))
+    raise typer.Exit(0 if all(one.is_serving for one in statuses) else 1)
+
+
+@app.command("bench")
+def bench_command(
+    prompts: Annotated[
+        Path, typer.Argument(help="A .jsonl of `prompt`, a .yaml of `text`, or a text file of one prompt a line.")
+    ] = DEMO_PROMPTS,
+    target: options.Target = DEFAULT_GATEWAY,
+    api_key: options.ApiKey = "",
+    model: options.Model = "",
+    streams: Annotated[int, typer.Option(help="Requests at one time.")] = 1,
+    requests: Annotated[int, typer.Option(help="Requests of each stream, one after another.")] = 8,
+    chat: Annotated[bool, typer.Option(help="Through the chat template.")] = True,
+    temperature: options.Temperature = 0.0,
+    max_tokens: options.MaxTokens = 128,
+    seed: options.Seed = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Every answer has max-tokens tokens.")] = False,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = 300.0,
+) -> None:
+    """Measure a gateway: tokens/s, times to first and per token, acceptance. Exit code 1 if a request failed."""
+    wanted = RequestOptions(
+        model=model, temperature=temperature, max_tokens=max_tokens, seed=seed, ignore_eos=ignore_eos
+    )
+    report = run_bench(
+        load_prompts(prompts),
+        BenchOptions(
+            target=target,
+            streams=streams,
+            requests=requests,
+            chat=chat,
+            api_key=api_key,
+            timeout=timeout,
+            request=wanted,
+        ),
+    )
+    if as_json:
+        print(report.as_json_text())
+    else:
+        Console().print(report.as_table())
+    raise typer.Exit(1 if report.failures else 0)

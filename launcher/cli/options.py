@@ -1,0 +1,49 @@
+"""Options that several commands take, and what they mean. Knows the command line; asks nobody."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from gateway.config import DEFAULT_LISTEN
+from launcher import model_fetch
+from launcher.terminal import progress
+from slipstream import config
+
+DEFAULT_GATEWAY: Final = DEFAULT_LISTEN
+
+Target = Annotated[str, typer.Option(help="The gateway.")]
+ApiKey = Annotated[str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="The tenant's key.")]
+Model = Annotated[str, typer.Option(help="The model; empty if the gateway serves one.")]
+System = Annotated[str, typer.Option(help="System message of a chat.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+TopK = Annotated[int, typer.Option(help="0 keeps every token.")]
+TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
+MinP = Annotated[float, typer.Option(help="0 keeps every token.")]
+MaxTokens = Annotated[int, typer.Option(help="Of one answer.")]
+Seed = Annotated[int | None, typer.Option(help="Same seed, same text.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document in place of what people read.")]
+Timeout = Annotated[float, typer.Option(help="Seconds, of one answer.")]
+
+
+def fetch_default_model() -> Path:
+    """Brings it to disk if it is not there."""
+    if (folder := config.default_model_dir() / model_fetch.SMOLLM2.name).is_dir():
+        return folder
+    with progress(Console(stderr=True), model_fetch.SMOLLM2.name) as report:
+        return model_fetch.fetch(
+            model_fetch.SMOLLM2,
+            config.default_model_dir(),
+            download=model_fetch.pip_download,
+            convert=model_fetch.convert,
+            report=report,
+        )
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,0 +1,108 @@
+"""Commands that start services or check what would be started: up, demo, config check. Knows their options."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gateway.config import DEFAULT_LISTEN
+from launcher.cli.options import AsJson, fetch_default_model, stop_on_sigterm
+from launcher.demo import run_demo
+from launcher.overrides import Overrides
+from launcher.stack import single_machine
+from launcher.topology import Topology
+from launcher.topology_file import DEFAULT_FILE, describe, load_topology
+from launcher.up import run_up
+from slipstream.config import DTYPES, runtime_dir
+
+app = typer.Typer()
+configs = typer.Typer(no_args_is_help=True, help="Look at slipstream.yaml.")
+app.add_typer(configs, name="config")
+
+
+@app.command()
+def up(
+    config: Annotated[
+        Path | None, typer.Option(help="Topology file; ./slipstream.yaml if it is there and no model is given.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Target checkpoint; the default model if not given.")] = None,
+    draft_model: Annotated[Path | None, typer.Option(help="Draft checkpoint; no drafter runs without.")] = None,
+    tenants: Annotated[Path | None, typer.Option(help="tenants.yaml; everyone may call without.")] = None,
+    dtype: Annotated[str | None, typer.Option(help=f"One of {', '.join(DTYPES)}; bfloat16 if not given.")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help=f"The gateway's address; port 0 is any free one. Without a file {DEFAULT_LISTEN}."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Verifier's CPU threads; 0 is all that are free.")] = None,
+    kv_memory: Annotated[str | None, typer.Option(help="Verifier's KV cache, such as 512MiB or 4GiB.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Verifier's positions; 0 is what the model has.")] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(help="Most sequences at one time, verifier and drafter.")] = None,
+    verbose: Annotated[bool, typer.Option(help="Show what the services write.")] = False,
+) -> None:
+    """Start verifiers, drafters and their gateway on this machine, and again when they die; Ctrl-C stops them.
+
+    What is given here goes before what the file says.
+    """
+    stop_on_sigterm()
+    overrides = Overrides(
+        dtype=dtype,
+        listen=listen,
+        tenants=tenants,
+        threads=threads,
+        kv_memory=kv_memory,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+    )
+    run_up(with_default_model(overrides.apply(topology(config, model, draft_model))), runtime_dir(), verbose=verbose)
+
+
+@app.command()
+def demo(
+    max_tokens: Annotated[int, typer.Option(help="Of each answer.", min=1)] = 96,
+) -> None:
+    """Ask real prompts with drafting and without, and show what it gave."""
+    stop_on_sigterm()
+    run_demo(Console(), fetch_default_model(), max_tokens)
+
+
+@configs.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The topology file.")] = DEFAULT_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Say everything that is wrong with a topology file; exit code 2 if anything is.
+
+    With --json it prints the topology with all defaults filled in.
+    """
+    found = load_topology(file)
+    if as_json:
+        print(json.dumps(describe(found)))
+    else:
+        counts = [sum(one.replicas for one in services) for services in (found.verifiers, found.drafters)]
+        print(f"{file}: good; {counts[0]} verifier(s), {counts[1]} drafter(s), a gateway at {found.gateway.listen}")
+
+
+def topology(file: Path | None, model: Path | None, draft_model: Path | None) -> Topology:
+    """From the file that is given, else from the models that are, else from ./slipstream.yaml if it is there."""
+    if file is not None and (model or draft_model):
+        raise ValueError("give --config, or --model and --draft-model, not both")
+    if file is None and not (model or draft_model) and DEFAULT_FILE.exists():
+        file = DEFAULT_FILE
+    if file is None:
+        return single_machine(model, draft_model, listen=DEFAULT_LISTEN)
+    print(f"from {file}", flush=True)
+    return load_topology(file)
+
+
+def with_default_model(wanted: Topology) -> Topology:
+    """Verifiers that name no model get the default one, fetched if need be."""
+    if all(verifier.model for verifier in wanted.verifiers):
+        return wanted
+    default = fetch_default_model()
+    verifiers = tuple(replace(verifier, model=verifier.model or default) for verifier in wanted.verifiers)
+    return replace(wanted, verifiers=verifiers)

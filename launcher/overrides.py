@@ -1,0 +1,41 @@
+"""What a command line changes in a topology. Knows which services each value concerns; reads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.topology import ModelService, Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overrides:
+    """None leaves a value as it is."""
+
+    dtype: str | None = None  # of verifiers and drafters
+    max_num_seqs: int | None = None  # of verifiers and drafters
+    threads: int | None = None  # of verifiers
+    kv_memory: str | None = None  # of verifiers
+    max_model_len: int | None = None  # of verifiers: a draft model may have fewer positions
+    listen: str | None = None  # of the gateway
+    tenants: Path | None = None  # of the gateway
+
+    def apply(self, topology: Topology) -> Topology:
+        """Raises ValueError naming field, value and range."""
+        both = {"dtype": self.dtype, "max_num_seqs": self.max_num_seqs}
+        own = {"threads": self.threads, "kv_memory": self.kv_memory, "max_model_len": self.max_model_len}
+        return replace(
+            topology,
+            verifiers=_changed(topology.verifiers, both | own),
+            drafters=_changed(topology.drafters, both),
+            gateway=replace(topology.gateway, **_given({"listen": self.listen, "tenants": self.tenants})),
+        )
+
+
+def _changed(services: tuple[ModelService, ...], values: dict[str, Any]) -> tuple[ModelService, ...]:
+    return tuple(replace(service, **_given(values)) for service in services)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

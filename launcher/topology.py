@@ -1,0 +1,135 @@
+"""What runs where: verifiers, drafters and their gateway, as one description. Knows no file, no flag and no process."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from os import cpu_count
+from pathlib import Path
+from typing import Final
+
+from launcher import rules
+from launcher.rules import MAX_PORT, Rule
+from slipstream.config import DTYPES
+
+if sys.platform == "linux":
+    from os import sched_getaffinity
+
+LOOPBACK: Final = "127.0.0.1:0"
+MAX_COUNT: Final = 1 << 20  # of anything that is counted here; a larger number is a slip
+
+_BOTH_RULES: Final[dict[str, Rule]] = {
+    "model": rules.existing_path(optional=True),
+    "listen": rules.address(),
+    "metrics": rules.address(empty="none"),
+    "replicas": rules.whole(1, 64),
+    "devices": rules.list_of(rules.device(), least=1),
+    "dtype": rules.one_of(DTYPES),
+    "threads": rules.whole(0, 1024, "what the others leave"),
+    "kv_memory": rules.memory(),
+    "max_model_len": rules.whole(0, MAX_COUNT, "what the model has"),
+    "max_num_seqs": rules.whole(1, MAX_COUNT),
+    "max_num_batched_tokens": rules.whole(1, MAX_COUNT),
+}
+VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"name": rules.text()}
+DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"target_model": rules.existing_path(optional=True)}
+GATEWAY_RULES: Final[dict[str, Rule]] = {
+    "listen": rules.address(),
+    "metrics": rules.address(empty="none"),
+    "tenants": rules.existing_path(optional=True),
+    "verifiers": rules.list_of(rules.address(least_port=1)),
+    "drafters": rules.list_of(rules.address(least_port=1)),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelService:
+    """One verifier or drafter and its replicas. Raises ValueError naming field, value and range."""
+
+    model: Path | None = None  # folder or .gguf file; None: the default model
+    listen: str = LOOPBACK  # of the first replica; the others take the ports after it, or any if it is 0
+    metrics: str = LOOPBACK  # where Prometheus finds the first replica's, the others as with `listen`; empty = none
+    replicas: int = 1
+    devices: tuple[str, ...] = ("cpu",)  # one for all replicas, or one for each
+    dtype: str = "bfloat16"
+    threads: int = 0  # of each replica; 0: a drafter takes one, verifiers share what is left
+    kv_memory: str = "512MiB"
+    max_model_len: int = 0  # positions; 0 = what the model has
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512  # of one step
+    name: str = ""  # of a verifier's model, for clients; empty = that of its folder
+    target_model: Path | None = None  # of a drafter; None = the first verifier's model
+
+    def __post_init__(self) -> None:
+        rules.require(self, VERIFIER_RULES | DRAFTER_RULES)
+        if len(self.devices) not in (1, self.replicas):
+            raise ValueError(f"devices has {len(self.devices)} entries; it must have 1 or {self.replicas}, as replicas")
+        for name, address in (("listen", self.listen), ("metrics", self.metrics)):
+            if rules.port_of(address) + self.replicas - 1 > MAX_PORT:
+                raise ValueError(f"{name} is {address!r}; the port must leave room for {self.replicas} replicas")
+
+    def listen_of(self, replica: int) -> str:
+        return rules.moved(self.listen, replica)
+
+    def metrics_of(self, replica: int) -> str:
+        return rules.moved(self.metrics, replica)
+
+    def device_of(self, replica: int) -> str:
+        return self.devices[replica % len(self.devices)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayService:
+    """Raises ValueError naming field, value and range."""
+
+    listen: str = LOOPBACK
+    metrics: str = LOOPBACK  # where Prometheus finds them; empty = none
+    tenants: Path | None = None  # None: everyone may call
+    verifiers: tuple[str, ...] = ()  # host:port of those that run elsewhere
+    drafters: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rules.require(self, GATEWAY_RULES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topology:
+    """All that one `slipstream up` runs. Raises ValueError if its parts do not fit together."""
+
+    verifiers: tuple[ModelService, ...] = ()
+    drafters: tuple[ModelService, ...] = ()
+    gateway: GatewayService = GatewayService()
+
+    def __post_init__(self) -> None:
+        if not self.verifiers and not self.gateway.verifiers:
+            raise ValueError("verifiers is empty; give at least one to run here, or one elsewhere in gateway.verifiers")
+        if any(drafter.model is None for drafter in self.drafters):
+            raise ValueError("drafters without `model`; give each the folder of its draft model")
+        for address, count in Counter(self._fixed_addresses()).items():
+            if count > 1:
+                raise ValueError(f"listen is {address!r} for {count} services; it must be one's only")
+
+    def _fixed_addresses(self) -> list[str]:
+        replicas = [(service, replica) for service in self._all for replica in range(service.replicas)]
+        listens = [listen for one, replica in replicas for listen in (one.listen_of(replica), one.metrics_of(replica))]
+        return [listen for listen in (*listens, self.gateway.listen, self.gateway.metrics) if rules.port_of(listen) > 0]
+
+    def threads_of(self, service: ModelService) -> int:
+        """Of each replica. A verifier takes its share of the cores that nobody else has asked for."""
+        if service.threads:
+            return service.threads
+        if service not in self.verifiers:
+            return 1
+        asked = sum(max(other.threads, int(other in self.drafters)) * other.replicas for other in self._all)
+        sharing = sum(other.replicas for other in self.verifiers if not other.threads)
+        return max(1, (num_cores() - asked) // sharing)
+
+    @property
+    def _all(self) -> tuple[ModelService, ...]:
+        return (*self.verifiers, *self.drafters)
+
+
+def num_cores() -> int:
+    """Those this process may use."""
+    return len(sched_getaffinity(0)) if sys.platform == "linux" else cpu_count() or 1

@@ -1,0 +1,123 @@
+"""Reads slipstream.yaml into a topology, telling everything that is wrong with it at once. Knows YAML; runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from gateway.tenants import load_tenants
+from launcher import rules
+from launcher.rules import Rule
+from launcher.topology import DRAFTER_RULES, GATEWAY_RULES, VERIFIER_RULES, GatewayService, ModelService, Topology
+
+DEFAULT_FILE: Final = Path("slipstream.yaml")
+PATHS: Final = frozenset({"model", "target_model", "tenants"})  # relative ones start at the file's folder
+
+PartT = TypeVar("PartT", ModelService, GatewayService)
+
+
+class ConfigError(ValueError):
+    """One line for each problem: file, field, value, range."""
+
+
+def load_topology(file: Path) -> Topology:
+    """Raises ConfigError. The tenants file is read too, so that its mistakes are told before anything runs."""
+    reader = _Reader(file)
+    topology = reader.topology()
+    if topology is None or reader.problems:
+        raise ConfigError("\n".join(f"{file}: {text}" for text in reader.problems))
+    if topology.gateway.tenants is not None:
+        load_tenants(topology.gateway.tenants)
+    return topology
+
+
+class _Reader:
+    """Goes on after a problem, to find the next."""
+
+    def __init__(self, file: Path) -> None:
+        self.problems: list[str] = []
+        self._file = file
+
+    def topology(self) -> Topology | None:
+        sections = self._sections()
+        verifiers = self._services("verifiers", VERIFIER_RULES, sections.get("verifiers"))
+        drafters = self._services("drafters", DRAFTER_RULES, sections.get("drafters"))
+        gateway = self._part(GatewayService, GATEWAY_RULES, "gateway", sections.get("gateway") or {})
+        if self.problems or gateway is None:
+            return None
+        try:
+            return Topology(verifiers=verifiers, drafters=drafters, gateway=gateway)
+        except ValueError as error:
+            self.problems.append(str(error))
+            return None
+
+    def _sections(self) -> Mapping[str, Any]:
+        try:
+            document = yaml.safe_load(self._file.read_text())
+        except OSError as error:
+            raise ConfigError(f"{self._file}: cannot be read: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self._file}: is not YAML: {' '.join(str(error).split())}") from error
+        known = [field.name for field in fields(Topology)]
+        if not isinstance(document, dict):
+            raise ConfigError(f"{self._file}: must hold {', '.join(f'`{name}:`' for name in known)}")
+        self._refuse_unknown("", document, known)
+        return document
+
+    def _services(self, name: str, allowed: Mapping[str, Rule], entries: Any) -> tuple[ModelService, ...]:
+        if not isinstance(entries or [], list):
+            self.problems.append(f"{name} is {entries!r}; it must be a list, one entry for each kind of {name}")
+            return ()
+        numbered = enumerate(entries or [])
+        parts = [self._part(ModelService, allowed, f"{name}[{index}]", entry) for index, entry in numbered]
+        return tuple(part for part in parts if part is not None)
+
+    def _part(self, kind: type[PartT], allowed: Mapping[str, Rule], where: str, entry: Any) -> PartT | None:
+        if not isinstance(entry, dict):
+            self.problems.append(f"{where} is {entry!r}; it must hold fields, known are {', '.join(allowed)}")
+            return None
+        values = {name: self._converted(name, value) for name, value in entry.items()}
+        found = [rules.problem(f"{where}.{name}", values[name], allowed[name]) for name in values if name in allowed]
+        before = len(self.problems)
+        self.problems += filter(None, found)
+        self._refuse_unknown(f"{where}.", values, allowed)
+        if len(self.problems) > before:
+            return None
+        try:
+            return kind(**values)
+        except ValueError as error:
+            self.problems.append(f"{where}.{error}")
+            return None
+
+    def _converted(self, name: Any, value: Any) -> Any:
+        if name in PATHS and isinstance(value, str) and value:
+            return self._file.parent / Path(value).expanduser()
+        return tuple(value) if isinstance(value, list) else value
+
+    def _refuse_unknown(self, where: str, given: Mapping[Any, Any], known: Any) -> None:
+        self.problems += [
+            f"{where}{name} is no field; known are {', '.join(known)}" for name in given if name not in known
+        ]
+
+
+def describe(topology: Topology) -> dict[str, Any]:
+    """The topology with every default filled in, as plain values."""
+    return {
+        "verifiers": [_plain(service, VERIFIER_RULES) for service in topology.verifiers],
+        "drafters": [_plain(service, DRAFTER_RULES) for service in topology.drafters],
+        "gateway": _plain(topology.gateway, GATEWAY_RULES),
+    }
+
+
+def _plain(part: ModelService | GatewayService, names: Iterable[str]) -> dict[str, Any]:
+    return {name: _value(getattr(part, name)) for name in names}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
