@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gateway.audit import log_policies, log_rejected
 from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
 from gateway.servicer import GenerationServicer
 from gateway.tenants import Tenants, default_tenants, load_tenants
 from slipstream import command_line, logs
+from slipstream.metrics.endpoint import shown
 from slipstream.wire import server
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
@@ -28,6 +31,9 @@ def main(
     tenants: Annotated[
         Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
     ] = None,
+    max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
+    max_queued: Annotated[int, typer.Option(help="Most requests that wait for a place.")] = 256,
+    max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of one.")] = 30.0,
     metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
@@ -35,7 +41,16 @@ def main(
     """Serves slipstream.v1.Generation for one or more verifiers, with drafts from drafters and of its own."""
     with command_line.mistakes_in_one_line():
         logs.configure(log_level, as_json=log_json)
-        config = GatewayConfig(listen=listen, verifiers=tuple(verifier), drafters=tuple(drafter or ()), tenants=tenants)
+        config = GatewayConfig(
+            listen=listen,
+            verifiers=tuple(verifier),
+            drafters=tuple(drafter or ()),
+            tenants=tenants,
+            max_running=max_running,
+            max_queued=max_queued,
+            max_queue_seconds=max_queue_seconds,
+            metrics_listen=metrics_listen,
+        )
         callers = _tenants(config)
     server.run(_serve(config, callers))
 
@@ -44,19 +59,38 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
     readiness = server.Readiness(ready=False)
     gateway = Gateway(config, tenants, readiness.set)
     links = asyncio.create_task(gateway.run())
+    if config.tenants is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, gateway, config.tenants)
+    log_policies(_source(config), tenants)
     try:
-        await server.serve(
-            service="gateway",
-            listen=config.listen,
-            register=lambda s: generation_pb2_grpc.add_GenerationServicer_to_server(GenerationServicer(gateway), s),
-            service_names=(generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name,),
-            failure=links,
-            readiness=readiness,
-        )
+        async with shown("gateway", config.metrics_listen, gateway.instruments()):
+            await server.serve(
+                service="gateway",
+                listen=config.listen,
+                register=lambda s: generation_pb2_grpc.add_GenerationServicer_to_server(GenerationServicer(gateway), s),
+                service_names=(generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name,),
+                failure=links,
+                readiness=readiness,
+            )
     finally:
         links.cancel()
         with suppress(asyncio.CancelledError):
             await links
+
+
+def _reload(gateway: Gateway, file: Path) -> None:
+    """For requests that come from now on; a file that cannot be used changes nothing."""
+    try:
+        tenants = load_tenants(file)
+    except ValueError as error:
+        log_rejected(str(file), error)
+        return
+    log_policies(str(file), tenants, gateway.tenants)
+    gateway.tenants = tenants
+
+
+def _source(config: GatewayConfig) -> str:
+    return "built in" if config.tenants is None else str(config.tenants)
 
 
 def _tenants(config: GatewayConfig) -> Tenants:

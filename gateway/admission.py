@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gateway.catalog import ServedModel
 from gateway.completion import Completion, Prompt
@@ -67,6 +69,7 @@ def admit(
         proposers=proposers,
         tenant=tenant.name,
         vocabulary_hash=info.vocabulary_hash,
+        request_id=completion.request_id,
     )
 
 
@@ -76,10 +79,14 @@ def check_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
             raise InvalidRequest(f"{name} holds token id {token_id}; ids must be in 0..{vocab_size - 1}")
 
 
-def check_request_id(request_id: str) -> None:
-    """It is written to the log, so that it must be one line."""
-    if len(request_id) > MAX_REQUEST_ID_CHARS or not request_id.isprintable():
-        raise InvalidRequest(f"request_id is {request_id!r}; it must be <= {MAX_REQUEST_ID_CHARS} printable characters")
+def identified(completion: Completion) -> Completion:
+    """With a request id, the caller's or one of ours. It is written to logs and headers, hence the characters."""
+    request_id = completion.request_id
+    if len(request_id) > MAX_REQUEST_ID_CHARS or not (request_id.isascii() and request_id.isprintable()):
+        raise InvalidRequest(
+            f"request_id is {request_id!r}; it must be <= {MAX_REQUEST_ID_CHARS} printable ASCII characters"
+        )
+    return completion if request_id else replace(completion, request_id=uuid.uuid4().hex)
 
 
 def _encode_chat(tools: TextTools, messages: Sequence[ChatMessage]) -> tuple[int, ...]:

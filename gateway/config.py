@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from slipstream.metrics.endpoint import check_address as check_metrics_address
 
 DEFAULT_LISTEN = "127.0.0.1:50050"
+_LEAST: Final = {
+    "recovery_seconds": 0,
+    "max_running": 1,
+    "max_queued": 0,
+    "max_queue_seconds": 0,
+    "max_unsent_tokens": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,6 +27,10 @@ class GatewayConfig:
     drafters: tuple[str, ...] = ()  # host:port each
     tenants: Path | None = None  # None: one anonymous tenant
     recovery_seconds: float = 3.0  # how long a sequence waits for a verifier to come back
+    metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
+    max_running: int = 256  # requests at one time, of all tenants
+    max_queued: int = 256  # requests that wait for others to end
+    max_queue_seconds: float = 30.0  # longest wait of one
     max_unsent_tokens: int = 1024  # a client that lags further behind is cancelled
 
     def __post_init__(self) -> None:
@@ -25,10 +39,10 @@ class GatewayConfig:
         for name in ("verifiers", "drafters"):
             for address in getattr(self, name):
                 _check_address(name, address)
-        if self.recovery_seconds < 0:
-            raise ValueError(f"recovery_seconds is {self.recovery_seconds}; it must be >= 0")
-        if self.max_unsent_tokens < 1:
-            raise ValueError(f"max_unsent_tokens is {self.max_unsent_tokens}; it must be >= 1")
+        check_metrics_address(self.metrics_listen)
+        for name, least in _LEAST.items():
+            if not getattr(self, name) >= least:  # NaN is refused too
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")
 
 
 def _check_address(name: str, address: str) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gateway.admission import admit, check_ids, check_request_id, encode_prompt, num_chars
+from gateway.admission import admit, check_ids, encode_prompt, identified, num_chars
 from gateway.catalog import Catalog, ServedModel
 from gateway.client_stream import ClientStream
 from gateway.completion import Completion, Prompt
@@ -19,16 +17,19 @@ from gateway.completion_text import CompletionText
 from gateway.config import GatewayConfig
 from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.ledger import Ledger
+from gateway.metrics import GatewayMetrics
 from gateway.output import Output
+from gateway.places import Places
 from gateway.pool import Pool
 from gateway.proposers import Complaints
-from gateway.request_log import log_ended, log_refused
+from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
 from gateway.session import Ended, Peers, Session
 from gateway.tenants import Tenant, Tenants
 from gateway.tokenizer_store import TextTools, TokenizerStore
-from slipstream.errors import Exhausted
 from slipstream.exchange import ModelInfo
+from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.request import SequenceRequest
+from slipstream.wire.status import to_status
 
 LONG_PROMPT_CHARS = 20_000  # encoded in another thread, so that other requests go on meanwhile
 
@@ -57,12 +58,28 @@ class Gateway:
         )
         self.catalog = Catalog(self._peers.verifiers, tokenizers)
         self._sequence_ids = itertools.count(1)
-        self._running: Counter[str] = Counter()  # requests by tenant
+        self._places = Places(
+            max_running=config.max_running,
+            max_queued=config.max_queued,
+            max_queue_seconds=config.max_queue_seconds,
+        )
+        self.metrics = GatewayMetrics()
 
     @property
     def num_peers(self) -> int:
         """Verifiers and drafters that are there now."""
         return len(self._peers.verifiers.available) + len(self._peers.drafters.available)
+
+    def instruments(self) -> list[Instrument]:
+        """All that this service shows."""
+        places, verifiers, drafters = self._places, self._peers.verifiers, self._peers.drafters
+        return [
+            *vars(self.metrics).values(),
+            Gauge("slipstream_running_requests", "Requests that have a place.", lambda: places.num_running),
+            Gauge("slipstream_queued_requests", "Requests that wait for one.", lambda: places.num_queued),
+            Gauge("slipstream_verifiers", "Verifiers connected.", lambda: len(verifiers.available)),
+            Gauge("slipstream_drafters", "Drafters connected.", lambda: len(drafters.available)),
+        ]
 
     async def run(self) -> None:
         """Keeps the links to all peers, until cancelled."""
@@ -74,22 +91,28 @@ class Gateway:
     async def complete(self, tenant: Tenant, completion: Completion, deadline: float | None) -> AsyncIterator[Running]:
         """Runs a request for as long as the block lasts; `deadline` is by time.monotonic()."""
         received = time.monotonic()  # uvloop's own clock counts milliseconds
-        completion = replace(completion, request_id=completion.request_id or uuid.uuid4().hex)
         try:
+            completion = identified(completion)
             request, model = await self._admit(tenant, completion)
-        except Exception as error:
-            log_refused(completion.request_id, tenant.name, error)
+            output = self._output(completion, request, model, received)
+            on_end = self._on_end(completion, tenant, output)
+            session = Session(request, model.info.name, self._peers, output, on_end, deadline)
+            await self._take_place(tenant, deadline)  # until the session ends, however it does
+        except BaseException as error:
+            self.refuse(completion.request_id, tenant.name, error)
             raise
-        output = self._output(completion, request, model, received)
-        session = Session(
-            request, model.info.name, self._peers, output, self._on_end(completion, tenant, output), deadline
-        )
-        self._running[tenant.name] += 1  # until the session ends, however it does
         try:
             session.start()
             yield Running(completion.request_id, output.stream)
         finally:
             session.close()
+
+    def refuse(self, request_id: str, tenant: str, error: BaseException) -> None:
+        """Notes a request that never began; `tenant` is empty if the caller is unknown."""
+        code, reason = to_status(error) if isinstance(error, Exception) else (None, "")
+        outcome = code.name if code else CANCELLED
+        self.metrics.requests.add(1, tenant, outcome)
+        log_refused(request_id, tenant, outcome, reason)
 
     async def tokenize(self, model: str, prompt: Prompt) -> tuple[tuple[int, ...], list[str]]:
         """Token ids and the vocabulary's entries for them."""
@@ -103,19 +126,22 @@ class Gateway:
         return await self.catalog.list()
 
     async def _admit(self, tenant: Tenant, completion: Completion) -> tuple[SequenceRequest, ServedModel]:
-        check_request_id(completion.request_id)
+        self._places.check(tenant)  # first, for it is cheap
         model = self.catalog.find(completion.model)
         prompt_ids = await _encode(model.text, completion.prompt)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
-        if self._running[tenant.name] >= tenant.max_concurrent:
-            raise Exhausted(
-                f"tenant {tenant.name!r} has {tenant.max_concurrent} requests running, its limit; try again later"
-            )
         return request, model
+
+    async def _take_place(self, tenant: Tenant, deadline: float | None) -> None:
+        began = time.monotonic()
+        await self._places.take(tenant, deadline)
+        self.metrics.admission_seconds.observe(time.monotonic() - began, tenant.name)
 
     def _output(self, completion: Completion, request: SequenceRequest, model: ServedModel, received: float) -> Output:
         text = CompletionText(model.text.tokenizer, completion.stop, include_stop=completion.include_stop)
         ledger = Ledger(
+            self.metrics,
+            request.tenant,
             received=received,
             prompt_tokens=request.num_prompt_tokens,
             num_draft_tokens=request.num_draft_tokens,
@@ -125,8 +151,10 @@ class Gateway:
 
     def _on_end(self, completion: Completion, tenant: Tenant, output: Output) -> Callable[[Ended], None]:
         def on_end(ended: Ended) -> None:
-            self._running[tenant.name] -= 1
-            log_ended(completion.request_id, tenant.name, output.ledger, ended)
+            self._places.give_back(tenant)
+            now, ledger, outcome = time.monotonic(), output.ledger, outcome_of(ended)
+            ledger.record_end(outcome, now)
+            log_ended(completion.request_id, tenant.name, outcome, ledger.usage, ledger.timings(now))
 
         return on_end
 

@@ -1,42 +1,42 @@
-"""The log: one line per request, as name=value. Never a key, never a text."""
+"""How requests ended, in one word, and in one line of the log each. Never a key, never a text."""
 
 from __future__ import annotations
 
 import logging
-import time
+from typing import Final
 
-from gateway.ledger import Ledger
+from gateway.completion import Timings, Usage
 from gateway.session import Ended
+from slipstream import logs
 from slipstream.request import FinishReason
 from slipstream.wire.status import to_status
 
 _LOG = logging.getLogger("gateway.requests")
 
-
-def log_ended(request_id: str, tenant: str, ledger: Ledger, ended: Ended) -> None:
-    usage, timings = ledger.usage, ledger.timings(time.monotonic())
-    _LOG.info(
-        "request=%s tenant=%s end=%s prompt_tokens=%d output_tokens=%d drafted=%d accepted=%d passes=%d "
-        "first_token_ms=%.1f total_ms=%.1f",
-        request_id,
-        tenant,
-        _end(ended),
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.num_draft_tokens,
-        usage.accepted_tokens,
-        usage.num_passes,
-        timings.first_token_us / 1e3,
-        timings.total_us / 1e3,
-    )
+CANCELLED: Final = "CANCELLED"  # the client went
 
 
-def log_refused(request_id: str, tenant: str, error: Exception) -> None:
-    code, text = to_status(error)
-    _LOG.info("request=%r tenant=%s end=%s reason=%r", request_id, tenant, code.name, text)
-
-
-def _end(ended: Ended) -> str:
+def outcome_of(ended: Ended) -> str:
     if ended.error is not None:
         return to_status(ended.error)[0].name
-    return "CANCELLED" if ended.finish_reason is FinishReason.NONE else ended.finish_reason.name
+    return CANCELLED if ended.finish_reason is FinishReason.NONE else ended.finish_reason.name
+
+
+def log_ended(request_id: str, tenant: str, outcome: str, usage: Usage, timings: Timings) -> None:
+    told = logs.fields(
+        request=request_id,
+        tenant=tenant,
+        end=outcome,
+        prompt_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        drafted=usage.num_draft_tokens,
+        accepted=usage.accepted_tokens,
+        passes=usage.num_passes,
+        first_token_ms=timings.first_token_us / 1e3,
+        total_ms=timings.total_us / 1e3,
+    )
+    _LOG.info("ended", extra=told)
+
+
+def log_refused(request_id: str, tenant: str, outcome: str, reason: str) -> None:
+    _LOG.info("refused", extra=logs.fields(request=request_id, tenant=tenant, end=outcome, reason=reason))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 
-from gateway.completion import Delta
-from gateway.gateway import Gateway
+from gateway.admission import identified
+from gateway.completion import Completion, Delta
+from gateway.gateway import Gateway, Running
 from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire
 from gateway.tenants import Tenant
 from slipstream.wire import codec
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
+
+REQUEST_ID_KEY = "request-id"  # in the initial metadata
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -25,16 +29,14 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     async def Generate(
         self, request: generation_pb2.GenerateRequest, context: Context
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
-        tenant = self._tenant(context)
-        async with self._gateway.complete(tenant, completion_from_wire(request), _deadline(context)) as running:
+        async with self._complete(request, context) as running:
             async for delta in running.deltas:
                 yield delta_to_wire(running.request_id, delta)
 
     async def GenerateOnce(
         self, request: generation_pb2.GenerateRequest, context: Context
     ) -> generation_pb2.GenerateResponse:
-        tenant = self._tenant(context)
-        async with self._gateway.complete(tenant, completion_from_wire(request), _deadline(context)) as running:
+        async with self._complete(request, context) as running:
             whole = Delta()
             async for delta in running.deltas:
                 whole.append(delta)
@@ -53,6 +55,23 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         self._tenant(context)
         models = await self._gateway.models()
         return generation_pb2.ListModelsResponse(models=[codec.model_info_to_wire(info) for info in models])
+
+    @asynccontextmanager
+    async def _complete(self, request: generation_pb2.GenerateRequest, context: Context) -> AsyncIterator[Running]:
+        tenant, completion = self._read(request, context)
+        await context.send_initial_metadata(((REQUEST_ID_KEY, completion.request_id),))
+        async with self._gateway.complete(tenant, completion, _deadline(context)) as running:
+            yield running
+
+    def _read(self, request: generation_pb2.GenerateRequest, context: Context) -> tuple[Tenant, Completion]:
+        name = ""
+        try:
+            tenant = self._tenant(context)
+            name = tenant.name
+            return tenant, identified(completion_from_wire(request))
+        except Exception as error:
+            self._gateway.refuse(request.request_id, name, error)
+            raise
 
     def _tenant(self, context: Context) -> Tenant:
         metadata = context.invocation_metadata() or ()

@@ -89,7 +89,7 @@ class Session:
             if commit.finish_reason is FinishReason.NONE:
                 proposer.observe(commit)
             else:
-                proposer.close()
+                proposer.finish(commit)
         return True
 
     def propose(self, commit: Commit) -> None:

@@ -94,6 +94,10 @@ class Tenants:
         _require_distinct("key_sha256", [key for tenant in tenants for key in tenant.key_sha256])
         _require_distinct("anonymous", ["true" for tenant in tenants if tenant.anonymous])
 
+    @property
+    def all(self) -> tuple[Tenant, ...]:
+        return self._tenants
+
     def authenticate(self, authorization: str) -> Tenant:
         """The tenant of `authorization`, the value of that metadata entry; empty if the caller sent none."""
         if not authorization:

@@ -18,6 +18,10 @@ class Unauthenticated(PermissionError):
 class Exhausted(RuntimeError):
     """No room now; trying again later may help."""
 
+    def __init__(self, text: str, *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(text)
+        self.retry_after_seconds = retry_after_seconds
+
 
 class Unavailable(RuntimeError):
     """A service that is needed cannot be reached; trying again may help."""

@@ -73,6 +73,14 @@ class RemoteDrafts:
             self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
             self._link.send(self._sequence_id, commit)
 
+    def finish(self, commit: Commit) -> None:
+        """The last commit, by which the drafter ends the sequence itself."""
+        if self._link is not None:
+            self._link.send(self._sequence_id, commit)
+            self._link.release(self._sequence_id)
+            self._link = None
+        self.close()
+
     def close(self) -> None:
         self._drafters.unsubscribe(self._on_arrival)
         if self._link is not None:
@@ -83,7 +91,7 @@ class RemoteDrafts:
         current = [draft for draft in drafts if draft.draw >> 32 == self._epoch]
         for draft in current:
             self._send(draft)
-        self._ledger.record_draft_batch(draft_us=draft_us, wire_us=self._wire_us(current, held_us))
+        self._ledger.record_draft_batch(self._name, draft_us=draft_us, wire_us=self._wire_us(current, held_us))
 
     def on_down(self) -> None:
         self._link = None

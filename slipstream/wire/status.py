@@ -22,6 +22,8 @@ _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 # into an error of another code.
 MAX_TEXT_CHARS: Final = 600
 
+RETRY_AFTER_KEY: Final = "retry-after-ms"
+
 _TABLE: Final[tuple[tuple[type[Exception], grpc.StatusCode], ...]] = (
     (errors.InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.UnknownModel, grpc.StatusCode.NOT_FOUND),
@@ -138,4 +140,11 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, 
     code, text = to_status(error)
     if code is grpc.StatusCode.INTERNAL:
         _LOG.error("%s failed", method, exc_info=error)
-    await context.abort(code, text)
+    await context.abort(code, text, trailing_metadata=_advice(error))
+
+
+def _advice(error: Exception) -> tuple[tuple[str, str], ...]:
+    """Trailing metadata that says when to try again."""
+    if isinstance(error, errors.Exhausted):
+        return ((RETRY_AFTER_KEY, str(max(1, round(error.retry_after_seconds * 1e3)))),)
+    return ()

@@ -18,6 +18,10 @@ from gateway.config import GatewayConfig
         ({"verifiers": (":1",)}, "verifiers holds ':1'"),
         ({"drafters": ("host:70000",)}, "drafters holds 'host:70000'"),
         ({"recovery_seconds": -1}, "recovery_seconds is -1"),
+        ({"max_running": 0}, "max_running is 0; it must be >= 1"),
+        ({"max_queued": -1}, "max_queued is -1; it must be >= 0"),
+        ({"max_queue_seconds": float("nan")}, "max_queue_seconds is nan"),
+        ({"metrics_listen": "here"}, "metrics-listen is 'here'"),
         ({"max_unsent_tokens": 0}, "max_unsent_tokens is 0"),
     ],
 )

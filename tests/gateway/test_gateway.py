@@ -12,6 +12,7 @@ from gateway import gateway as gateway_module
 from gateway.completion import Completion
 from gateway.tenants import Tenant
 from slipstream.errors import Exhausted, InvalidRequest
+from slipstream.logs import fields_of
 from slipstream.text.chat_template import ChatMessage
 from tests.gateway.fakes import TENANT, Client, FakeVerifier, eventually, running_gateway
 
@@ -62,11 +63,12 @@ async def test_each_request_leaves_one_line_in_the_log(
         await client.task
         with pytest.raises(InvalidRequest):
             await Client(gateway, request_id="r-8", top_p=7).task
-    lines = [record.getMessage() for record in caplog.records if record.name == "gateway.requests"]
-    assert [line.split()[:3] for line in lines] == [
-        ["request=r-7", "tenant=test", "end=LENGTH"],
-        ["request='r-8'", "tenant=test", "end=INVALID_ARGUMENT"],
+    told = [fields_of(record) for record in caplog.records if record.name == "gateway.requests"]
+    assert [(line["request"], line["tenant"], line["end"]) for line in told] == [
+        ("r-7", "test", "LENGTH"),
+        ("r-8", "test", "INVALID_ARGUMENT"),
     ]
+    assert [gateway.metrics.requests.value("test", end) for end in ("LENGTH", "INVALID_ARGUMENT")] == [1, 1]
 
 
 async def test_an_unseeded_request_gets_a_seed_of_its_own(verifier: FakeVerifier) -> None:
@@ -107,3 +109,37 @@ async def test_leaving_the_block_ends_a_request_that_nobody_read(verifier: FakeV
             await eventually(lambda: verifier.opens)
         await eventually(lambda: verifier.closes)
         await asyncio.sleep(0)
+
+
+async def test_who_finds_no_place_waits_and_the_verifier_hears_of_it_later(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier], max_running=1, max_queued=1) as gateway:
+        first = Client(gateway)
+        await eventually(lambda: verifier.opens)
+        second = Client(gateway, request_id="second")
+        await asyncio.sleep(0.05)
+        assert len(verifier.opens) == 1
+        with pytest.raises(Exhausted, match="1 requests run and 1 wait, the most allowed"):
+            await Client(gateway).task
+        verifier.finish(verifier.opens[0].sequence_id, 3, [1])
+        await first.task
+        await eventually(lambda: len(verifier.opens) == 2)
+        assert verifier.opens[1].request_id == "second"
+        verifier.finish(verifier.opens[1].sequence_id, 3, [1])
+        await second.task
+    assert gateway.metrics.requests.value("test", "RESOURCE_EXHAUSTED") == 1
+    assert gateway.metrics.admission_seconds.count("test") == 2
+
+
+async def test_a_client_that_leaves_the_line_is_counted_and_never_opened(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier], max_running=1) as gateway:
+        first = Client(gateway)
+        await eventually(lambda: verifier.opens)
+        second = Client(gateway)
+        await asyncio.sleep(0.05)
+        second.task.cancel()
+        await eventually(lambda: gateway.metrics.requests.value("test", "CANCELLED") == 1)
+        first.task.cancel()
+        await eventually(lambda: gateway.metrics.requests.value("test", "CANCELLED") == 2)
+        third = Client(gateway)
+        await eventually(lambda: len(verifier.opens) == 2)
+        third.task.cancel()

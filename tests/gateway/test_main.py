@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import socket
 import subprocess
 import sys
@@ -58,11 +60,51 @@ async def test_it_serves_as_long_as_there_is_a_verifier_and_stops_cleanly() -> N
             await process.wait()
 
 
+async def test_a_hangup_reads_the_tenants_again_and_keeps_them_if_the_file_is_broken(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("tenants: [{name: acme, anonymous: true}]")
+    options = ["--verifier", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--tenants", str(file), "--log-json"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+    async def audit_line() -> dict[str, object]:
+        assert process.stderr is not None
+        async with asyncio.timeout(15):
+            while True:
+                entry: dict[str, object] = json.loads(await process.stderr.readline())
+                if entry["logger"] == "gateway.audit":
+                    return entry
+
+    try:
+        assert (await audit_line())["message"] == "policy added"
+        file.write_text("tenants: [{name: acme, anonymous: true, num_draft_tokens: 2}]")
+        process.send_signal(signal.SIGHUP)
+        changed = await audit_line()
+        assert (changed["message"], changed["tenant"], changed["num_draft_tokens"]) == (
+            "policy changed",
+            "acme",
+            "4 -> 2",
+        )
+        file.write_text("tenants: []")
+        process.send_signal(signal.SIGHUP)
+        assert (await audit_line())["message"] == "policies kept"
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 15) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
         (["--verifier", "nowhere"], "error: verifiers holds 'nowhere'; each must be host:port"),
-        (["--verifier", "h:1", "--listen", "here"], "error: listen is 'here'; it must be host:port"),
+        (
+            ["--verifier", "h:1", "--listen", "here", "--log-level", "warning"],
+            "error: listen is 'here'; it must be host:port",
+        ),
         (["--verifier", "h:1", "--tenants", "absent.yaml"], "error: absent.yaml: cannot be read"),
         (["--verifier", "h:1", "--log-level", "loud"], "error: log-level is 'loud'; it must be one of debug"),
     ],

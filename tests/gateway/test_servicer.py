@@ -172,6 +172,7 @@ async def test_defaults_of_the_request_reach_the_verifier(verifier: FakeVerifier
         ({"stop_token_ids": [999]}, CODE.INVALID_ARGUMENT, "stop_token_ids holds token id 999"),
         ({"stop_token_ids": [5] * 2000}, CODE.INVALID_ARGUMENT, "stop_token_ids is 2000; it must be <= 1024 ids"),
         ({"request_id": "a\nb"}, CODE.INVALID_ARGUMENT, r"request_id is 'a\\nb'"),
+        ({"request_id": "é"}, CODE.INVALID_ARGUMENT, "request_id is 'é'; it must be <= 128 printable ASCII characters"),
     ],
 )  # fmt: skip
 async def test_bad_input_gets_a_precise_status_and_changes_nothing(
@@ -205,6 +206,30 @@ async def test_two_tenants_have_their_own_keys_proposers_and_limits(verifier: Fa
     first, second = verifier.opens
     assert (first.tenant, first.proposers, first.num_draft_tokens) == ("plain", (), 0)
     assert (second.tenant, second.proposers, second.num_draft_tokens) == ("ngram", ("ngram",), 4)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("r-1", "r-1"), ("", r"[0-9a-f]{32}")])
+async def test_the_request_id_is_in_the_initial_metadata_before_anything_is_computed(
+    verifier: FakeVerifier, given: str, expected: str
+) -> None:
+    async with serving(verifier) as stub:
+        call = stub.Generate(pb.GenerateRequest(prompt=IDS, request_id=given))
+        echoed = str(dict(await call.initial_metadata())["request-id"])
+        assert re.fullmatch(expected, echoed)
+        sequence = await sequence_of(verifier)
+        assert verifier.opens[0].request_id == echoed
+        verifier.finish(sequence, 3, [1])
+        assert (await call.read()).request_id == echoed
+
+
+async def test_a_refusal_for_want_of_room_says_when_to_try_again(verifier: FakeVerifier) -> None:
+    async with serving(verifier, Tenant(name="one", anonymous=True, max_concurrent=1)) as stub:
+        call = stub.Generate(pb.GenerateRequest(prompt=IDS))
+        await sequence_of(verifier)
+        refused = await refusal(stub.GenerateOnce(pb.GenerateRequest(prompt=IDS)))
+        call.cancel()
+    assert refused.code() is CODE.RESOURCE_EXHAUSTED
+    assert int(str(dict(refused.trailing_metadata())["retry-after-ms"])) >= 100
 
 
 @pytest.mark.parametrize("method", ["Generate", "GenerateOnce"])

@@ -98,8 +98,10 @@ async def test_commits_go_to_the_drafter_and_its_drafts_to_the_verifier(
         await eventually(lambda: verifier.drafts)
         verifier.commit(sequence, 4, [2, 3, 4], num_accepted=2, num_draft_tokens=2, finish_reason=FinishReason.STOP)
         await client.task
-        await eventually(lambda: drafter.closes)
+        await eventually(lambda: len(drafter.commits) == 2)
     assert drafter.commits[0].token_ids == (1,)
+    assert drafter.commits[1].finish_reason is FinishReason.STOP
+    assert drafter.closes == []  # the last commit says it
     assert [token.token_id for token in verifier.drafts[0].tokens] == [2, 3]
     usage, timings = client.deltas[-1].usage, client.deltas[-1].timings
     assert usage is not None

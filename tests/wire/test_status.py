@@ -87,6 +87,15 @@ async def test_a_servicer_that_raises_gives_code_and_text(stub: rpc.GenerationAs
     assert str(error) == "about r1"
 
 
+async def test_want_of_room_says_when_to_try_again_and_nothing_else_does(stub: rpc.GenerationAsyncStub) -> None:
+    advice = []
+    for kind in ("Exhausted", "Unavailable"):
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await stub.GenerateOnce(pb.GenerateRequest(model=kind), timeout=5)
+        advice.append(dict(failed.value.trailing_metadata() or ()).get(status.RETRY_AFTER_KEY))
+    assert advice == ["1000", None]
+
+
 async def test_a_stream_that_raises_gives_what_it_had_and_then_the_status(stub: rpc.GenerationAsyncStub) -> None:
     call = stub.Generate(pb.GenerateRequest(model="Exhausted", request_id="r2"), timeout=5)
     assert (await call.read()).request_id == "r2"  # type: ignore[union-attr]

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.dialects import DrafterDialect
 from gateway.ledger import Ledger
+from gateway.metrics import GatewayMetrics
 from gateway.pool import Pool
 from gateway.proposers import Complaints, DrafterPool, RemoteDrafts
 from slipstream.errors import Exhausted, VocabularyMismatch
@@ -32,7 +33,7 @@ class Sequence:
             vocabulary_hash=TOKENIZER.vocabulary_hash,
         )
         self.sent: list[exchange_pb2.Draft] = []
-        self.ledger = Ledger(received=0, prompt_tokens=2, num_draft_tokens=2, seed=0)
+        self.ledger = Ledger(GatewayMetrics(), "acme", received=0, prompt_tokens=2, num_draft_tokens=2, seed=0)
         self.drafts = RemoteDrafts(
             "draft_model", lambda: self.request, pool, self.sent.append, self.ledger, Complaints()
         )
