@@ -29,11 +29,11 @@ def prepare_inputs_reference(
     block_size: int,
     num_tokens: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    tokens = torch.arange(num_tokens, device=query_starts.device)
+    tokens = torch.arange(num_tokens, device=query_starts.device, dtype=query_starts.dtype)
     ends = query_starts[1:].contiguous()
     sequences = torch.searchsorted(ends, tokens, right=True)
     real = sequences < len(ends)
     sequences = sequences.clamp_max(len(ends) - 1)
-    positions = torch.where(real, context_lens[sequences] - ends[sequences] + tokens, 0)
+    positions = torch.where(real, context_lens[sequences] - ends[sequences] + tokens, 0).long()
     slots = block_tables[sequences, positions // block_size] * block_size + positions % block_size
     return positions, torch.where(real, slots, -1)

@@ -53,6 +53,7 @@ class Column(IntEnum):
 NUM_COLUMNS = 16
 FLOATS = (Column.TEMPERATURE, Column.TOP_P, Column.MIN_P_REACH, Column.UNIFORM, Column.DRAFT_PROB)
 INTEGERS = tuple(column for column in Column if column not in FLOATS)
+ONE = int(np.float32(1).view(np.int32))  # as a column of FLOATS holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +77,53 @@ class CheckTable:
 
 def pack_checks(checks: Sequence[SequenceCheck], vocab_size: int, device: torch.device) -> CheckTable:
     """The table of at least one check, on the device after one copy."""
-    rows = [(check, offset, token) for check in checks for offset, token in enumerate((*check.draft, None))]
-    laws = [_law(check, token) for check, _, token in rows]
-    law_width = max((len(law.counts) for law in laws if law), default=0)
-    columns = np.array([_row(check, offset, token, vocab_size) for check, offset, token in rows], dtype=np.float64)
-    words = np.zeros((len(rows), NUM_COLUMNS + 2 * law_width), dtype=np.int32)
-    words[:, FLOATS] = columns[:, FLOATS].astype(np.float32).view(np.int32)
-    words[:, INTEGERS] = columns[:, INTEGERS].astype(np.int64).astype(np.uint32).view(np.int32)
-    _write_seeds(words, [check.seed for check, _, _ in rows])
-    _write_laws(words, laws, rows, law_width)
+    words = check_words(checks, vocab_size)
     starts = np.cumsum([0, *(len(check.draft) + 1 for check in checks)], dtype=np.int32)
     flat = torch.from_numpy(np.concatenate((starts, words.ravel()))).to(device, non_blocking=True)
     return CheckTable(
         words=flat[len(starts) :].view(words.shape),
         starts=flat[: len(starts)],
-        law_width=law_width,
+        law_width=(words.shape[1] - NUM_COLUMNS) // 2,
         max_rows=1 + max(len(check.draft) for check in checks),
         limited=bool(words[:, Column.LIMITED].any()),
-        searched=bool((columns[:, Column.TOP_K] > 0).any() or (columns[:, Column.TOP_P] < 1).any()),
+        searched=bool((words[:, Column.TOP_K] > 0).any() or (words[:, Column.TOP_P] != ONE).any()),
         drawn=bool((words[:, Column.KIND] >= RowKind.RATIO).any()),
     )
 
 
-def _row(check: SequenceCheck, offset: int, token: DraftToken | None, vocab_size: int) -> list[float]:
+def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:
+    """The table's rows: columns, then as many law token ids and as many counts as the longest law has."""
+    lengths = np.array([len(check.draft) + 1 for check in checks])
+    ends = lengths.cumsum()
+    laws = _laws(checks)
+    law_width = max((len(law.counts) for _, law, _, _ in laws), default=0)
+    words = np.zeros((ends[-1], NUM_COLUMNS + 2 * law_width), dtype=np.int32)
+    words[:, :NUM_COLUMNS] = np.repeat(_common_columns(checks, vocab_size), lengths, axis=0)
+    words[:, Column.POSITION] += (np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)).astype(np.int32)
+    words[:, Column.DRAFT_ID] = [t.token_id if t else PAD for check in checks for t in (*check.draft, None)]
+    for check, end, length in zip(checks, ends.tolist(), lengths.tolist(), strict=True):
+        if not check.matched_only:
+            words[end - length : end, Column.KIND] = [_kind(check, token) for token in (*check.draft, None)]
+    _write_laws(words, laws, law_width)
+    return words
+
+
+def _common_columns(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:
+    """What all rows of a check share, with the position of its first: [num_seqs, NUM_COLUMNS]."""
+    columns = np.array([_row(check, vocab_size) for check in checks], dtype=np.float64)
+    words = np.zeros((len(checks), NUM_COLUMNS), dtype=np.int32)
+    words[:, FLOATS] = columns[:, FLOATS].astype(np.float32).view(np.int32)
+    words[:, INTEGERS] = columns[:, INTEGERS].astype(np.int64).astype(np.uint32).view(np.int32)
+    halves = np.array([check.seed for check in checks], dtype=np.uint64).view(np.int32).reshape(-1, 2)
+    words[:, Column.SEED_LOW], words[:, Column.SEED_HIGH] = halves.T  # little-endian: low word first
+    return words
+
+
+def _row(check: SequenceCheck, vocab_size: int) -> list[float]:
     sampling = check.sampling
     row = [0.0] * len(Column)
-    row[Column.KIND] = _kind(check, token)
-    row[Column.DRAFT_ID] = token.token_id if token else PAD
-    row[Column.POSITION] = check.base + offset
+    row[Column.KIND] = RowKind.GREEDY if sampling.greedy else RowKind.MATCH
+    row[Column.POSITION] = check.base
     row[Column.SAMPLE_INDEX] = check.sample_index
     row[Column.TEMPERATURE] = 1.0 if sampling.greedy else max(sampling.temperature, SMALLEST_TEMPERATURE)
     row[Column.TOP_P] = 1.0
@@ -129,28 +149,27 @@ def _is_limited(sampling: SamplingParams, vocab_size: int) -> bool:
     return limits and not sampling.greedy
 
 
-def _law(check: SequenceCheck, token: DraftToken | None) -> SparseLaw | None:
-    return token.law if token and not check.is_matched(token) else None
+_RowLaw = tuple[int, SparseLaw, SequenceCheck, int]  # row, the law that decides it, its check, its offset in that
 
 
-def _write_seeds(words: npt.NDArray[np.int32], seeds: Sequence[int]) -> None:
-    halves = np.array(seeds, dtype=np.uint64).view(np.int32).reshape(-1, 2)  # little-endian: low word first
-    words[:, Column.SEED_LOW], words[:, Column.SEED_HIGH] = halves.T
+def _laws(checks: Sequence[SequenceCheck]) -> list[_RowLaw]:
+    laws: list[_RowLaw] = []
+    first = 0
+    for check in checks:
+        if not check.matched_only:
+            for offset, token in enumerate(check.draft):
+                if token.law is not None and not check.is_matched(token):
+                    laws.append((first + offset, token.law, check, offset))
+        first += len(check.draft) + 1
+    return laws
 
 
-def _write_laws(
-    words: npt.NDArray[np.int32],
-    laws: Sequence[SparseLaw | None],
-    rows: Sequence[tuple[SequenceCheck, int, DraftToken | None]],
-    law_width: int,
-) -> None:
-    for row, law, (check, offset, token) in zip(words, laws, rows, strict=True):
-        if law is None or token is None:
-            continue
+def _write_laws(words: npt.NDArray[np.int32], laws: Sequence[_RowLaw], law_width: int) -> None:
+    for row, law, check, offset in laws:
         length = len(law.counts)
-        row[Column.LAW_LENGTH] = length
-        row[NUM_COLUMNS : NUM_COLUMNS + length] = law.token_ids
-        row[NUM_COLUMNS + law_width : NUM_COLUMNS + law_width + length] = law.counts
+        words[row, Column.LAW_LENGTH] = length
+        words[row, NUM_COLUMNS : NUM_COLUMNS + length] = law.token_ids
+        words[row, NUM_COLUMNS + law_width : NUM_COLUMNS + law_width + length] = law.counts
         u = uniform(random_words(check.accept_key, check.base + offset, check.sample_index, Stream.ACCEPT))
-        numbers = np.array((u, law.probability(token.token_id)), dtype=np.float32)
-        row[[Column.UNIFORM, Column.DRAFT_PROB]] = numbers.view(np.int32)
+        numbers = np.array((u, law.probability(check.draft[offset].token_id)), dtype=np.float32)
+        words[row, [Column.UNIFORM, Column.DRAFT_PROB]] = numbers.view(np.int32)

@@ -85,13 +85,16 @@ def _decide_rows_kernel(
 def _last_row(
     starts_ptr: tl.tensor, stands_ptr: tl.tensor, sequence: tl.tensor, MAX_ROWS: tl.constexpr
 ) -> tuple[tl.tensor, ...]:
-    """How many draft tokens of the sequence stand before the first that does not, and that one's row."""
+    """How many draft tokens of the sequence stand before the first that does not, and that one's row.
+
+    A padded sequence owns no row; it looks at the one where its rows would start.
+    """
     first = tl.load(starts_ptr + sequence)
     num_rows = tl.load(starts_ptr + sequence + 1) - first
     offsets = tl.arange(0, MAX_ROWS)
     stands = tl.load(stands_ptr + first + offsets, mask=offsets < num_rows, other=0)
     num_accepted = tl.min(tl.where(stands == 0, offsets, num_rows - 1), 0)
-    num_accepted = tl.minimum(num_accepted, num_rows - 1)
+    num_accepted = tl.maximum(tl.minimum(num_accepted, num_rows - 1), 0)
     return num_accepted, first + num_accepted
 
 

@@ -1,0 +1,67 @@
+"""The padded sizes for which steps are captured as graphs, and which of them a step takes. Knows counts; no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST_TOKENS = 1024  # beyond it the launches of an eager step are hidden behind its arithmetic
+ROWS_PER_SEQUENCE = 16  # tokens of one sequence whose logits are wanted, on average: drafts and one more
+FEWEST_QUERIES = 8  # tokens of one sequence that attention is cut for at least: a verify pass
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Bucket:
+    """One padded size. A step that fits leaves the rest empty: sequences without tokens, tokens without a slot."""
+
+    num_tokens: int
+    num_seqs: int
+    num_rows: int  # tokens whose logits are computed
+
+    @property
+    def query_len(self) -> int:
+        """Tokens of one sequence that attention is cut for; others work too, more slowly."""
+        return min(self.num_tokens, max(FEWEST_QUERIES, -(-self.num_tokens // self.num_seqs)))
+
+    def fits(self, *, num_tokens: int, num_seqs: int, num_rows: int, num_checks: int) -> bool:
+        """Whether the step goes in. A padded sequence owns no row, but looks at the one after the last used."""
+        spare_row = num_checks < self.num_seqs
+        return num_tokens <= self.num_tokens and num_seqs <= self.num_seqs and num_rows + spare_row <= self.num_rows
+
+
+def make_buckets(*, max_num_seqs: int, max_num_tokens: int) -> tuple[Bucket, ...]:
+    """Every size worth a graph, smallest first; each batch of up to `max_num_seqs` sequences fits one of them."""
+    assert max_num_tokens >= max_num_seqs, "each sequence needs a token"
+    most = min(max_num_tokens, max(MOST_TOKENS, max_num_seqs))
+    return tuple(
+        sorted(
+            Bucket(num_tokens, num_seqs, min(num_tokens, num_seqs * ROWS_PER_SEQUENCE))
+            for num_seqs in _sequence_counts(max_num_seqs)
+            for num_tokens in _token_counts(most)
+            if num_tokens >= num_seqs
+        )
+    )
+
+
+def choose_bucket(
+    buckets: Iterable[Bucket], *, num_tokens: int, num_seqs: int, num_rows: int, num_checks: int
+) -> Bucket | None:
+    """The first of the sorted buckets that the step fits; None if it fits none."""
+    for bucket in buckets:
+        if bucket.fits(num_tokens=num_tokens, num_seqs=num_seqs, num_rows=num_rows, num_checks=num_checks):
+            return bucket
+    return None
+
+
+def _sequence_counts(most: int) -> list[int]:
+    """Powers of four: a padded sequence costs an empty program of attention, not a token."""
+    counts = [1]
+    while counts[-1] * 4 < most:
+        counts.append(counts[-1] * 4)
+    return counts if counts[-1] == most else [*counts, most]
+
+
+def _token_counts(most: int) -> list[int]:
+    """Doubling while products are bound by reading weights, then in steps that waste at most a third."""
+    counts = [1, 2, 4, 8, 16, *range(32, 256, 32), *range(256, most, 128)]
+    return [*(count for count in counts if count < most), most]
