@@ -9,6 +9,7 @@ from drafter_svc.config import DrafterConfig
 from drafter_svc.drafter import Drafter, Event, Output
 from drafter_svc.proposers import make_proposer
 from drafter_svc.servicer import DrafterServicer
+from drafter_svc.warm_up import warm_up
 from slipstream.engine.engine_thread import EngineThread
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
@@ -24,6 +25,7 @@ def make_drafter(config: DrafterConfig) -> Drafter:
     """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
     tokenizer = Tokenizer.from_folder(tokenizer_folder(config.engine.model, config.engine.target_model))
     proposer = make_proposer(config, tokenizer.vocab_size)
+    warm_up(proposer)
     model = ModelInfo(
         name=config.engine.model.name,
         vocabulary_hash=tokenizer.vocabulary_hash,

@@ -21,6 +21,7 @@ from verifier_svc.messages import Event, StreamOutput
 from verifier_svc.servicer import VerifierServicer
 from verifier_svc.streams import OutgoingStreams
 from verifier_svc.verifier import Verifier
+from verifier_svc.warm_up import warm_up
 
 _DRAIN_POLL_SECONDS = 0.02
 
@@ -36,7 +37,9 @@ def make_verifier(config: VerifierConfig) -> Verifier:
     folder = engine.model if engine.model.is_dir() else engine.model.parent
     tokenizer = Tokenizer.from_folder(folder)
     local_proposers = (NGRAM,) if config.ngram_fallback else ()
-    return Verifier(make_runner(engine), tokenizer, scheduler, local_proposers=local_proposers)
+    runner = make_runner(engine)
+    warm_up(runner)
+    return Verifier(runner, tokenizer, scheduler, local_proposers=local_proposers)
 
 
 def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
