@@ -31,6 +31,9 @@ def main(
     tenants: Annotated[
         Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
     ] = None,
+    recovery_seconds: Annotated[
+        float, typer.Option(help="How long a running request waits for a verifier to come back.")
+    ] = 3.0,
     max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
     max_queued: Annotated[int, typer.Option(help="Most requests that wait for a place.")] = 256,
     max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of one.")] = 30.0,
@@ -46,6 +49,7 @@ def main(
             verifiers=tuple(verifier),
             drafters=tuple(drafter or ()),
             tenants=tenants,
+            recovery_seconds=recovery_seconds,
             max_running=max_running,
             max_queued=max_queued,
             max_queue_seconds=max_queue_seconds,

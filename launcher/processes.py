@@ -76,7 +76,9 @@ class ServiceProcess:
         return self.address
 
     def last_words(self) -> str:
-        """How it ended, and the last line it wrote."""
+        """How it ended, and the last line it wrote, if it had the time to say why."""
+        if self._process.wait() == -signal.SIGKILL:
+            return f"{self.name} was killed (SIGKILL: by someone, or for want of memory)"
         said = next((line for line in reversed(self._lines) if line.strip()), "it said nothing")
         return f"{self.name} ended with exit code {self._process.wait()}: {said.removeprefix('error: ')}"
 

@@ -40,6 +40,10 @@ def whole(low: int, high: int, zero: str = "") -> Rule:
     return Rule(lambda value: type(value) is int and low <= value <= high, words)
 
 
+def seconds(low: float, high: float) -> Rule:
+    return Rule(lambda value: type(value) in (int, float) and low <= value <= high, f"seconds in {low:g}..{high:g}")
+
+
 def one_of(names: Collection[str]) -> Rule:
     return Rule(lambda value: isinstance(value, str) and value in names, f"one of {', '.join(names)}")
 

@@ -100,6 +100,9 @@ def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
     gateway = topology.gateway
     options = _repeated("--verifier", (*stack.addresses("verifier"), *gateway.verifiers))
     options += _repeated("--drafter", (*stack.addresses("drafter"), *gateway.drafters))
+    options += ["--recovery-seconds", str(gateway.recovery_seconds), "--max-running", str(gateway.max_running)]
+    options += ["--max-queued", str(gateway.max_queued), "--max-queue-seconds", str(gateway.max_queue_seconds)]
+    options += ["--log-json"] * gateway.log_json
     if gateway.tenants is not None:
         options += ["--tenants", str(gateway.tenants)]
     return ServiceSpec(
@@ -132,6 +135,7 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     options += ["--kv-memory-mib", str(mebibytes(service.kv_memory)), "--max-model-len", str(service.max_model_len)]
     options += ["--max-num-seqs", str(service.max_num_seqs)]
     options += ["--max-num-batched-tokens", str(service.max_num_batched_tokens)]
+    options += ["--log-json"] * service.log_json
     if service.name:
         options += ["--name", service.name]
     if service in topology.drafters and (target := _target_model(topology, service)) is not None:

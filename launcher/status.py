@@ -74,18 +74,20 @@ def as_json_text(statuses: Iterable[ServiceStatus]) -> str:
 
 
 def as_table(statuses: Sequence[ServiceStatus]) -> Table:
-    versions = ", ".join(sorted({status.version for status in statuses if status.version}))
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=f"version {versions}" if versions else None)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(map(served, statuses)).strip())
     for name in ("service", "address", "health"):
         table.add_column(name, no_wrap=True)
-    table.add_column("model", overflow="fold")
     for name in ("seqs", "KV blocks", "acc. len", "tok/pass"):
         table.add_column(name, justify="right", no_wrap=True)
     for status in statuses:
         colour = "green" if status.is_serving else "red"
         health = Text(status.health, style=colour)
-        table.add_row(status.name, status.address, health, status.model, *held(status), *rates(status))
+        table.add_row(status.name, status.address, health, *held(status), *rates(status))
     return table
+
+
+def served(status: ServiceStatus) -> str:
+    return f"{status.name}: {status.model}, version {status.version}" if status.model else ""
 
 
 def held(status: ServiceStatus) -> tuple[str, str]:

@@ -31,6 +31,7 @@ _BOTH_RULES: Final[dict[str, Rule]] = {
     "max_model_len": rules.whole(0, MAX_COUNT, "what the model has"),
     "max_num_seqs": rules.whole(1, MAX_COUNT),
     "max_num_batched_tokens": rules.whole(1, MAX_COUNT),
+    "log_json": rules.boolean(),
 }
 VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"name": rules.text()}
 DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"target_model": rules.existing_path(optional=True)}
@@ -40,6 +41,11 @@ GATEWAY_RULES: Final[dict[str, Rule]] = {
     "tenants": rules.existing_path(optional=True),
     "verifiers": rules.list_of(rules.address(least_port=1)),
     "drafters": rules.list_of(rules.address(least_port=1)),
+    "recovery_seconds": rules.seconds(0, 3600),
+    "max_running": rules.whole(1, MAX_COUNT),
+    "max_queued": rules.whole(0, MAX_COUNT),
+    "max_queue_seconds": rules.seconds(0, 3600),
+    "log_json": rules.boolean(),
 }
 
 
@@ -58,6 +64,7 @@ class ModelService:
     max_model_len: int = 0  # positions; 0 = what the model has
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512  # of one step
+    log_json: bool = False
     name: str = ""  # of a verifier's model, for clients; empty = that of its folder
     target_model: Path | None = None  # of a drafter; None = the first verifier's model
 
@@ -88,6 +95,11 @@ class GatewayService:
     tenants: Path | None = None  # None: everyone may call
     verifiers: tuple[str, ...] = ()  # host:port of those that run elsewhere
     drafters: tuple[str, ...] = ()
+    recovery_seconds: float = 30.0  # a running request waits so long for a verifier: time enough to start it again
+    max_running: int = 256  # requests at one time
+    max_queued: int = 256  # requests that wait for a place
+    max_queue_seconds: float = 30.0  # longest wait of one
+    log_json: bool = False
 
     def __post_init__(self) -> None:
         rules.require(self, GATEWAY_RULES)

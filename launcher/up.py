@@ -54,7 +54,8 @@ def _tell(text: str) -> None:
 
 
 def _to_stderr(service: str, line: str) -> None:
-    print(f"[{service}] {line}", file=sys.stderr, flush=True)
+    is_json = line.startswith("{")  # a log that a program reads; it names its service itself
+    print(line if is_json else f"[{service}] {line}", file=sys.stderr, flush=True)
 
 
 def _to_nowhere(service: str, line: str) -> None:

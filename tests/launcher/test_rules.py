@@ -17,6 +17,7 @@ ODD = (None, True, 1.5, -1, "", "x", [], {}, (), b"")
     [
         (rules.whole(0, 3), (0, 3), (-1, 4, True, 1.0, "1", None)),
         (rules.one_of(("a", "b")), ("a", "b"), ("c", None, 1, [])),
+        (rules.seconds(0, 10), (0, 2.5, 10), (-1, 11, True, "1", None, float("nan"))),
         (rules.boolean(), (True, False), (0, 1, "true", None)),
         (rules.text(), ("", "a b"), ("a\nb", None, 1)),
         (

@@ -38,7 +38,14 @@ def test_the_table_fits_a_terminal_and_holds_the_numbers() -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(as_table([VERIFIER, ServiceStatus(name="gateway", address="127.0.0.1:50050")]))
     text = console.export_text()
-    for word in ("127.0.0.1:50051", "SERVING", "10/1422", "2.50", "UNREACHABLE", "version 1.2"):
+    for word in (
+        "127.0.0.1:50051",
+        "SERVING",
+        "10/1422",
+        "2.50",
+        "UNREACHABLE",
+        "verifier: smollm2-135m-instruct, version 1.2",
+    ):
         assert word in text
     assert "…" not in text
 

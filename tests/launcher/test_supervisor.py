@@ -64,7 +64,7 @@ def test_a_killed_service_comes_back_under_its_address_while_the_other_goes_on()
             assert gone(pid)
             assert first.process.address == services[0].address
         assert second.process is services[1].process
-    assert told[0].startswith("one ended with exit code -9: ")
+    assert told[0].startswith("one was killed (SIGKILL")
     assert told[1].startswith(f"one is ready again at {services[0].address}, pid ")
     assert len(told) == 6
 

@@ -113,7 +113,7 @@ def test_each_service_that_is_killed_comes_back_where_it_was_and_text_is_the_sam
         assert [up.services[other] for other in others] == [services[other] for other in others]
         services[name] = up.services[name]
         assert answer(up) == before
-    assert len([line for line in up.told if "ended with exit code -9" in line]) == 3
+    assert len([line for line in up.told if "was killed" in line]) == 3
     up.process.send_signal(signal.SIGTERM)
     assert up.end() == (0, "stopped\n")
     assert up.all_gone()
