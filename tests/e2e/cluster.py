@@ -58,13 +58,13 @@ class Cluster:
     def drafter(self, model: Path, *options: str, name: str = "drafter", module: str = "drafter_svc") -> str:
         return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options])
 
-    def gateway(self, tenants: Sequence[Mapping[str, Any]]) -> str:
+    def gateway(self, tenants: Sequence[Mapping[str, Any]], *options: str) -> str:
         """Connects to all verifiers and drafters started so far."""
         for service in self._running.values():
             self._processes.wait_ready(service)
         file = self._folder / "tenants.yaml"
         file.write_text(yaml.safe_dump({"tenants": [_with_key(tenant) for tenant in tenants]}))
-        command = [*_module("gateway"), "--tenants", str(file)]
+        command = [*_module("gateway"), "--tenants", str(file), *options]
         for name, address in self._addresses.items():
             command += [f"--{name.rstrip('0123456789')}", address]
         address = self._start("gateway", command)
