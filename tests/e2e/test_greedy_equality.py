@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from slipstream.models.derive import round_weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from slipstream.models.derive import round_weights
 from tests.e2e.cluster import Cluster, request
 from tests.e2e.conftest import PROPOSERS, tenants
 

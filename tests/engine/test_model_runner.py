@@ -112,5 +112,5 @@ def test_a_device_that_is_not_there_is_named(config: EngineConfig, device: str) 
 
 
 def test_more_kv_blocks_than_memory_are_refused_with_their_number(config: EngineConfig) -> None:
-    with pytest.raises(ValueError, match="no memory for 100000000000 KV blocks on cpu: .+"):
+    with pytest.raises(ValueError, match=r"no memory for 100000000000 KV blocks on cpu: .+"):
         make_runner(replace(config, num_kv_blocks=10**11))
