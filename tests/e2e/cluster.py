@@ -63,7 +63,7 @@ class Cluster:
         for service in self._running.values():
             self._processes.wait_ready(service)
         file = self._folder / "tenants.yaml"
-        file.write_text(yaml.safe_dump({"tenants": [_with_key(tenant) for tenant in tenants]}))
+        file.write_text(yaml.safe_dump({"tenants": hashed_keys(tenants)}))
         command = [*_module("gateway"), "--tenants", str(file), *options]
         for name, address in self._addresses.items():
             command += [f"--{name.rstrip('0123456789')}", address]
@@ -177,8 +177,9 @@ async def eventually(condition: Any, seconds: float = 5.0) -> None:
             await asyncio.sleep(0.05)
 
 
-def _with_key(tenant: Mapping[str, Any]) -> dict[str, Any]:
-    return {"key_sha256": [hashlib.sha256(tenant["name"].encode()).hexdigest()], **tenant}
+def hashed_keys(tenants: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """As tenants.yaml lists them, each with its name as its key."""
+    return [{"key_sha256": [hashlib.sha256(tenant["name"].encode()).hexdigest()], **tenant} for tenant in tenants]
 
 
 def _module(name: str) -> list[str]:
