@@ -28,6 +28,23 @@ class Chunk:
         return self.start + len(self.token_ids)
 
 
+class Visibility:
+    """Which keys each query sees, in the forms that attention wants; each is made once per pass, not per layer."""
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        self.mask = mask  # [num_seqs, query_len, context_len] bool: True where a query sees a key
+        self._bias: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def bias(self, repeats: int, dtype: torch.dtype) -> torch.Tensor:
+        """What to add to scores: 0 or -inf, [num_seqs, 1, repeats * query_len, context_len]."""
+        if (repeats, dtype) not in self._bias:
+            hidden = ~self.mask.repeat(1, repeats, 1)[:, None]
+            self._bias[repeats, dtype] = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
+                hidden, -torch.inf
+            )
+        return self._bias[repeats, dtype]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class SequenceGroup:
     """Sequences of similar length, padded to one rectangle for attention.
@@ -37,7 +54,16 @@ class SequenceGroup:
 
     rows: torch.Tensor  # [num_seqs * max_query_len]: tokens of the batch
     block_ids: torch.Tensor  # [num_seqs * max_blocks]
-    mask: torch.Tensor  # [num_seqs, max_query_len, max_blocks * block_size] bool: True where a query sees a key
+    visible: Visibility  # [num_seqs, max_query_len, max_blocks * block_size]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LoneSequence:
+    """A sequence that attends alone and whose blocks follow one another: its KV is there without gathering it."""
+
+    rows: slice  # tokens of the batch
+    slots: slice  # of the cache: exactly its context
+    visible: Visibility | None  # [1, query_len, context_len]; None: its only query sees everything
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +79,7 @@ class ForwardBatch:
     logits_rows: torch.Tensor  # [num_logits] int64: tokens whose logits are wanted
     spans: tuple[tuple[int, int], ...]  # per sequence: number of query tokens, context length; for planning on the host
     block_size: int
+    first_blocks: tuple[int | None, ...] = ()  # per sequence: its first block, if its blocks follow one another
 
     @classmethod
     def build(cls, chunks: Sequence[Chunk], block_size: int, device: torch.device) -> ForwardBatch:
@@ -78,10 +105,11 @@ class ForwardBatch:
             logits_rows=tensor(np.concatenate(rows)),
             spans=tuple((length, chunk.end) for length, chunk in zip(lengths, chunks, strict=True)),
             block_size=block_size,
+            first_blocks=tuple(_first_of_run(chunk.block_ids[: -(-chunk.end // block_size)]) for chunk in chunks),
         )
 
     @cached_property
-    def groups(self) -> tuple[SequenceGroup, ...]:
+    def groups(self) -> tuple[SequenceGroup | LoneSequence, ...]:
         """The sequences in groups of like query and context lengths (within a factor of two); made once per pass."""
         members: dict[tuple[int, int], list[int]] = defaultdict(list)
         for index, (query_len, context_len) in enumerate(self.spans):
@@ -90,7 +118,11 @@ class ForwardBatch:
             members[key].append(index)
         return tuple(self._group(indices) for indices in members.values())
 
-    def _group(self, indices: list[int]) -> SequenceGroup:
+    def _group(self, indices: list[int]) -> SequenceGroup | LoneSequence:
+        if len(indices) == 1 and self.first_blocks:
+            (index,) = indices
+            if (first := self.first_blocks[index]) is not None:
+                return self._lone(index, first * self.block_size)
         query_len = max(self.spans[i][0] for i in indices)
         num_blocks = -(-max(self.spans[i][1] for i in indices) // self.block_size)
         device = self.block_tables.device
@@ -101,8 +133,21 @@ class ForwardBatch:
         return SequenceGroup(
             rows=rows.flatten(),
             block_ids=self.block_tables[chosen, :num_blocks].flatten(),
-            mask=keys <= self.positions[rows][:, :, None],
+            visible=Visibility(keys <= self.positions[rows][:, :, None]),
         )
+
+    def _lone(self, index: int, first_slot: int) -> LoneSequence:
+        query_len, context_len = self.spans[index]
+        start = sum(length for length, _ in self.spans[:index])
+        rows = slice(start, start + query_len)
+        keys = torch.arange(context_len, device=self.positions.device)
+        visible = Visibility(keys <= self.positions[None, rows, None]) if query_len > 1 else None
+        return LoneSequence(rows, slice(first_slot, first_slot + context_len), visible)
+
+
+def _first_of_run(block_ids: Sequence[int]) -> int | None:
+    first = block_ids[0]
+    return first if all(block == first + i for i, block in enumerate(block_ids)) else None
 
 
 def _pad(tables: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:

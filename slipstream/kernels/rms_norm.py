@@ -25,6 +25,23 @@ def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tor
     return functional.rms_norm(x, weight.shape, weight, eps)
 
 
+def mirror(
+    weight: torch.Tensor,  # [size]
+) -> torch.Tensor:
+    """The weight as `mirrored_rms_norm` wants it, [2 * size]."""
+    return torch.cat((weight, weight))
+
+
+def mirrored_rms_norm(x: torch.Tensor, mirrored_weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """rms_norm through a fused operation that CPUs have: the layer norm of (x, -x), whose mean is 0.
+
+    Torch computes rms_norm itself in a dozen small operations there, which cost twice as much.
+    """
+    size = x.shape[-1]
+    both = torch.cat((x, -x), dim=-1)
+    return functional.layer_norm(both, (2 * size,), mirrored_weight, None, eps)[..., :size]
+
+
 def add_rms_norm(
     x: torch.Tensor,  # [..., size], what a block added
     residual: torch.Tensor,  # [..., size], the stream that it is added to

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.attention import paged_attention
 from slipstream.kernels.rotary import rotary, rotary_write_kv
-from slipstream.layers.linear import Linear
+from slipstream.layers.linear import Linear, pad_rows
 from slipstream.layers.norm import RMSNorm
 from slipstream.models.config import ModelConfig
 
@@ -30,15 +30,19 @@ class Attention(nn.Module):
 
     def forward(
         self,
-        x: torch.Tensor,  # [num_tokens, hidden]
+        x: torch.Tensor,  # [num_rows, hidden]: the batch's tokens, then perhaps padding, which comes out as nonsense
         cos_sin: CosSin,
         key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim]
         value_cache: torch.Tensor,  # the same shape
         batch: ForwardBatch,
     ) -> torch.Tensor:
         query_key, value = self._unrotated(x)
+        num_rows, num_tokens = x.shape[0], batch.token_ids.shape[0]
+        if num_tokens < num_rows:
+            query_key, value = query_key[:num_tokens], value[:num_tokens]
         query = rotary_write_kv(query_key, value, *cos_sin, key_cache, value_cache, batch.slot_mapping)
-        output: torch.Tensor = self.o_proj(paged_attention(query, key_cache, value_cache, batch).flatten(-2))
+        attended = paged_attention(query, key_cache, value_cache, batch).flatten(-2)
+        output: torch.Tensor = self.o_proj(pad_rows(attended, num_rows))
         return output
 
     def forward_dense(

@@ -49,7 +49,12 @@ def pack_weight(weight: torch.Tensor) -> torch.Tensor:
 def packed_linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x @ weight.T + bias with a weight from `pack_weight`."""
     num_rows = x.shape[0]
-    if x.dim() == 2 and num_rows < FAST_ROWS:
-        x = functional.pad(x, (0, 0, 0, FAST_ROWS - num_rows))
-    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
-    return result[:num_rows]
+    padded = pad_rows(x, FAST_ROWS) if x.dim() == 2 else x
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(padded, packed, bias, "none", [], "")
+    return result if padded is x else result[:num_rows]
+
+
+def pad_rows(x: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """x [rows, size] with rows of zeros after its own, if it has fewer than `num_rows`."""
+    missing = num_rows - x.shape[0]
+    return functional.pad(x, (0, 0, 0, missing)) if missing > 0 else x

@@ -1,6 +1,6 @@
 import torch
 
-from slipstream.engine.batch import LONGEST_PADDED_QUERY, Chunk, ForwardBatch
+from slipstream.engine.batch import LONGEST_PADDED_QUERY, Chunk, ForwardBatch, LoneSequence, SequenceGroup
 
 CPU = torch.device("cpu")
 
@@ -26,17 +26,33 @@ def test_blocks_beyond_the_context_are_left_out() -> None:
 
 def test_a_padded_query_repeats_the_sequences_last_token() -> None:
     (group,) = build(Chunk([1, 2, 3], 4, [0, 1], 1), Chunk([4, 5], 5, [2, 3], 1)).groups
+    assert isinstance(group, SequenceGroup)
     assert group.rows.tolist() == [0, 1, 2, 3, 4, 4]
     assert group.block_ids.tolist() == [0, 1, 2, 3]
-    assert group.mask.sum(-1).tolist() == [[5, 6, 7], [6, 7, 7]]
+    assert group.visible.mask.sum(-1).tolist() == [[5, 6, 7], [6, 7, 7]]
 
 
 def test_sequences_of_unlike_lengths_are_not_padded_to_each_other() -> None:
     short, long = Chunk([1], 3, [0], 1), Chunk([1], 99, list(range(1, 26)), 1)
-    assert [group.mask.shape for group in build(short, long, short).groups] == [(2, 1, 4), (1, 1, 100)]
+    together, alone = build(short, long, short).groups
+    assert isinstance(together, SequenceGroup) and together.visible.mask.shape == (2, 1, 4)
+    assert isinstance(alone, LoneSequence) and alone.rows == slice(1, 2)
+
+
+def test_kv_of_a_lone_sequence_is_gathered_only_if_its_blocks_lie_apart() -> None:
+    (near,) = build(Chunk([1, 2], 4, [5, 6], 1)).groups
+    assert isinstance(near, LoneSequence) and near.slots == slice(20, 26)
+    assert near.visible is not None and near.visible.mask.sum(-1).tolist() == [[5, 6]]
+    (apart,) = build(Chunk([1, 2], 4, [6, 5], 1)).groups
+    assert isinstance(apart, SequenceGroup) and apart.visible.mask.shape == (1, 2, 8)
+
+
+def test_a_single_query_sees_all_keys_and_needs_no_mask() -> None:
+    (group,) = build(Chunk([1], 5, [3, 4], 1)).groups
+    assert isinstance(group, LoneSequence) and group.visible is None
 
 
 def test_long_chunks_attend_alone() -> None:
     tokens = [1] * (LONGEST_PADDED_QUERY + 1)
     chunks = [Chunk(tokens, 0, list(range(i * 10, i * 10 + 9)), 1) for i in range(2)]
-    assert [group.mask.shape[0] for group in build(*chunks).groups] == [1, 1]
+    assert [type(group) for group in build(*chunks).groups] == [LoneSequence, LoneSequence]

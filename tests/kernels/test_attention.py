@@ -41,11 +41,13 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("heads", [(4, 2), (6, 1), (3, 3)])
-def test_every_token_sees_its_own_sequence_up_to_itself(shape: str, heads: tuple[int, int]) -> None:
+@pytest.mark.parametrize("in_a_run", [False, True])
+def test_every_token_sees_its_own_sequence_up_to_itself(shape: str, heads: tuple[int, int], in_a_run: bool) -> None:
     chunks, used = [], 0
     for length, start in SHAPES[shape]:
         num_blocks = -(-(start + length) // BLOCK_SIZE)
-        chunks.append(Chunk([1] * length, start, list(range(used + num_blocks, used, -1)), 0))
+        blocks = range(used + 1, used + num_blocks + 1)
+        chunks.append(Chunk([1] * length, start, list(blocks if in_a_run else reversed(blocks)), 0))
         used += num_blocks
     num_heads, kv_heads = heads
     query = torch.randn(sum(len(chunk.token_ids) for chunk in chunks), num_heads, 8)

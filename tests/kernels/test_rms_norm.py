@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from slipstream.kernels.rms_norm import add_rms_norm, rms_norm
+from slipstream.kernels.rms_norm import add_rms_norm, mirror, mirrored_rms_norm, rms_norm
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -22,6 +23,14 @@ def test_bfloat16_is_summed_in_fp32() -> None:
 
 def test_a_row_of_zeros_stays_zero() -> None:
     assert rms_norm(torch.zeros(1, 8), torch.ones(8), 1e-6).eq(0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 300.0])
+def test_the_mirrored_form_gives_the_same_whatever_the_mean(scale: float) -> None:
+    x = (torch.randn(5, 48, generator=GENERATOR) + 3) * scale
+    weight = torch.randn(48, generator=GENERATOR)
+    mirrored = mirrored_rms_norm(x, mirror(weight), 1e-5)
+    torch.testing.assert_close(mirrored.double(), expected(x, weight, 1e-5), atol=1e-5, rtol=1e-5)
 
 
 def test_the_sum_is_normalised_and_handed_on() -> None:

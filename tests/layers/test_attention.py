@@ -47,6 +47,22 @@ def test_the_paged_and_the_dense_form_agree(kind: str) -> None:
 
 
 @torch.no_grad()
+def test_padding_rows_are_carried_along_and_change_nothing() -> None:
+    attention, x = make_attention(CONFIG), torch.randn(2, 12)
+    cos_sin = RotaryEmbedding(CONFIG.rope, CONFIG.head_dim)(torch.arange(2), torch.float32)
+    batch = ForwardBatch.build([Chunk([1] * 2, 0, [1], 0)], 4, CPU)
+
+    def run(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        caches = torch.zeros(2, 5, 4, 2, 6)
+        return attention(rows, cos_sin, *caches, batch), caches
+
+    output, caches = run(x)
+    padded_output, padded_caches = run(torch.cat((x, torch.ones(2, 12))))
+    torch.testing.assert_close(padded_output[:2], output)
+    torch.testing.assert_close(padded_caches, caches)
+
+
+@torch.no_grad()
 def test_a_mask_hides_tokens_and_none_is_causal() -> None:
     attention, x = make_attention(CONFIG), torch.randn(1, 6, 12)
     cos_sin = RotaryEmbedding(CONFIG.rope, CONFIG.head_dim)(torch.arange(6), torch.float32)
