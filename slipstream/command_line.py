@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from slipstream import logs
-from slipstream.config import DTYPES
+from slipstream.config import DTYPES, WIDE_SHAPES
 
 Listen = Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
@@ -21,6 +21,14 @@ NumKvBlocks = Annotated[int, typer.Option(help="KV blocks; 0 is what --kv-memory
 KvMemoryMib = Annotated[int, typer.Option(help="Memory of the KV cache, MiB.")]
 MaxNumBatchedTokens = Annotated[int, typer.Option(help="Most tokens fed in one step.")]
 NumThreads = Annotated[int, typer.Option(help="CPU threads of the math library.")]
+Widen = Annotated[
+    str,
+    typer.Option(
+        help=f"Copy the model into a larger shape on load ({', '.join(WIDE_SHAPES)}): the same text at its cost."
+    ),
+]
+CudaGraphs = Annotated[bool, typer.Option(help="On a GPU, replay captured steps; off changes nothing but speed.")]
+GraphMemoryMib = Annotated[int, typer.Option(help="Memory that captured steps may take, MiB.")]
 LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
 MetricsListen = Annotated[

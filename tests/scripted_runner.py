@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from slipstream.engine.batch import Chunk
+from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.verification import verify
 
 Law = Callable[[tuple[int, ...]], np.ndarray]  # tokens so far -> logits [vocab]
 
@@ -40,6 +42,10 @@ class ScriptedRunner:
         self.chunks.append([Chunk(tuple(c.token_ids), c.start, tuple(c.block_ids), c.num_logits) for c in chunks])
         rows = [row for chunk in chunks for row in self._feed(chunk)]
         return torch.tensor(np.array(rows).reshape(len(rows), self.config.vocab_size), dtype=torch.float32)
+
+    def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        logits = self.forward(chunks)
+        return verify(logits, checks) if checks else []
 
     def _feed(self, chunk: Chunk) -> list[np.ndarray]:
         size = self.kv_cache.block_size

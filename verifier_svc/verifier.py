@@ -15,7 +15,6 @@ from slipstream.exchange import Commit, CommitBatch, DraftBatch, StepReport, Upd
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
-from slipstream.sampling.verification import verify
 from slipstream.text.tokenizer import Tokenizer
 from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.admission import Served
@@ -127,9 +126,9 @@ class Verifier:
 
     def _verify(self, passes: Sequence[Pass]) -> list[Verdict]:
         """One verdict for each pass that completes, in their order."""
-        logits = self._runner.forward([one.active.chunk(one.share, one.path) for one in passes])
+        chunks = [one.active.chunk(one.share, one.path) for one in passes]
         checks = [one.active.check(one.path) for one in passes if one.share.completes]
-        return verify(logits, checks) if checks else []
+        return self._runner.verify(chunks, checks)
 
     def _commit(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> dict[int, list[Commit]]:
         """Makes tokens final, by stream. Nothing else does."""

@@ -15,7 +15,6 @@ from slipstream.engine.model_runner import ModelRunner
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck
-from slipstream.sampling.verification import verify
 
 NUM_TOKENS = 64  # prompt and drafts
 NUM_DRAFT_TOKENS = 4
@@ -24,6 +23,7 @@ LAWS = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_k=
 
 def warm_up(runner: ModelRunner) -> None:
     """Prefill, decoding, and verification of drafts for each kind of law, alone and together."""
+    runner.prepare()
     cache = runner.kv_cache
     room = min(NUM_TOKENS, runner.max_model_len, cache.num_blocks * cache.block_size)
     num_drafts = min(NUM_DRAFT_TOKENS, room - 2)
@@ -35,7 +35,7 @@ def warm_up(runner: ModelRunner) -> None:
     checks = list(_checks(prompt + 1, num_drafts))
     for group in ([_check(LAWS[0], VerificationMode.RATIO, prompt + 1, ())], *([check] for check in checks), checks):
         chunks = [Chunk([0] * (len(one.draft) + 1), prompt, blocks, num_logits=len(one.draft) + 1) for one in group]
-        verify(runner.forward(chunks), group)
+        runner.verify(chunks, group)
 
 
 def _checks(base: int, num_drafts: int) -> Iterator[SequenceCheck]:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from slipstream.engine.batch import Chunk
+from slipstream.sampling.check import SequenceCheck
 
 MOST_TOKENS = 1024  # beyond it the launches of an eager step are hidden behind its arithmetic
 ROWS_PER_SEQUENCE = 16  # tokens of one sequence whose logits are wanted, on average: drafts and one more
 FEWEST_QUERIES = 8  # tokens of one sequence that attention is cut for at least: a verify pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSize:
+    """What one step asks for."""
+
+    num_tokens: int
+    num_seqs: int
+    num_rows: int
+    num_checks: int
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> StepSize:
+        return cls(
+            num_tokens=sum(len(chunk.token_ids) for chunk in chunks),
+            num_seqs=len(chunks),
+            num_rows=sum(chunk.num_logits for chunk in chunks),
+            num_checks=len(checks),
+        )
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -23,10 +45,10 @@ class Bucket:
         """Tokens of one sequence that attention is cut for; others work too, more slowly."""
         return min(self.num_tokens, max(FEWEST_QUERIES, -(-self.num_tokens // self.num_seqs)))
 
-    def fits(self, *, num_tokens: int, num_seqs: int, num_rows: int, num_checks: int) -> bool:
+    def fits(self, step: StepSize) -> bool:
         """Whether the step goes in. A padded sequence owns no row, but looks at the one after the last used."""
-        spare_row = num_checks < self.num_seqs
-        return num_tokens <= self.num_tokens and num_seqs <= self.num_seqs and num_rows + spare_row <= self.num_rows
+        num_rows = step.num_rows + (step.num_checks < self.num_seqs)
+        return step.num_tokens <= self.num_tokens and step.num_seqs <= self.num_seqs and num_rows <= self.num_rows
 
 
 def make_buckets(*, max_num_seqs: int, max_num_tokens: int) -> tuple[Bucket, ...]:
@@ -43,14 +65,9 @@ def make_buckets(*, max_num_seqs: int, max_num_tokens: int) -> tuple[Bucket, ...
     )
 
 
-def choose_bucket(
-    buckets: Iterable[Bucket], *, num_tokens: int, num_seqs: int, num_rows: int, num_checks: int
-) -> Bucket | None:
+def choose_bucket(buckets: Iterable[Bucket], step: StepSize) -> Bucket | None:
     """The first of the sorted buckets that the step fits; None if it fits none."""
-    for bucket in buckets:
-        if bucket.fits(num_tokens=num_tokens, num_seqs=num_seqs, num_rows=num_rows, num_checks=num_checks):
-            return bucket
-    return None
+    return next((bucket for bucket in buckets if bucket.fits(step)), None)
 
 
 def _sequence_counts(most: int) -> list[int]:

@@ -13,6 +13,9 @@ from slipstream.layers.linear import can_pack
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_config, load_model, open_checkpoint
+from slipstream.models.widen import SHAPES, widen, widened_config
+from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.verification import verify
 
 
 class ModelRunner:
@@ -35,6 +38,14 @@ class ModelRunner:
         batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
         return self._model.logits(self._model(batch, self.kv_cache))
 
+    def prepare(self) -> None:
+        """Makes what later steps would have to wait for."""
+
+    def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        """One whole step: feeds the chunks and verifies the checks of those that want logits, in their order."""
+        logits = self.forward(chunks)
+        return verify(logits, checks) if checks else []
+
     @torch.inference_mode()
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies KV blocks, each pair (source, destination)."""
@@ -50,15 +61,23 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunn
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads)
     model_config = load_config(open_checkpoint(config.model, config.target_model))
+    if config.widen:
+        model_config = widened_config(model_config, SHAPES[config.widen])
     max_model_len = _max_model_len(config, model_config)
     num_blocks = _num_kv_blocks(config, model_config, max_model_len)
     model = load_model(config.model, dtype, device, max_model_len, target=config.target_model)
+    if config.widen:
+        model = widen(model, SHAPES[config.widen])
     if pack_weights and can_pack(device, dtype):
         model.pack()
     try:
         kv_cache = KVCache(model_config, num_blocks, config.block_size, dtype, device)
     except RuntimeError as error:  # how torch tells that memory ran out, on any device
         raise ValueError(f"no memory for {num_blocks} KV blocks on {config.device}: {_first_line(error)}") from error
+    if device.type == "cuda" and config.cuda_graphs:
+        from slipstream.engine.graph_runner import make_graph_runner  # Triton is for GPUs only
+
+        return make_graph_runner(model, kv_cache, max_model_len, config)
     return ModelRunner(model, kv_cache, max_model_len)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.engine.buckets import Bucket, choose_bucket, make_buckets
+from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
 
 BUCKETS = make_buckets(max_num_seqs=32, max_num_tokens=512)
 
 
 def chosen(num_seqs: int, queries: int) -> Bucket | None:
     rows = num_seqs * queries
-    return choose_bucket(BUCKETS, num_tokens=rows, num_seqs=num_seqs, num_rows=rows, num_checks=num_seqs)
+    return choose_bucket(BUCKETS, StepSize(num_tokens=rows, num_seqs=num_seqs, num_rows=rows, num_checks=num_seqs))
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5, 9, 16])
@@ -28,13 +28,13 @@ def test_a_step_takes_the_smallest_bucket_that_holds_it() -> None:
 
 
 def test_a_prompt_chunk_pays_for_few_logits() -> None:
-    bucket = choose_bucket(BUCKETS, num_tokens=512, num_seqs=1, num_rows=1, num_checks=1)
+    bucket = choose_bucket(BUCKETS, StepSize(num_tokens=512, num_seqs=1, num_rows=1, num_checks=1))
     assert bucket == Bucket(512, 1, 16)
 
 
 def test_padding_wastes_at_most_half_and_a_third_of_large_steps() -> None:
     for num_tokens in range(1, 513):
-        bucket = choose_bucket(BUCKETS, num_tokens=num_tokens, num_seqs=1, num_rows=1, num_checks=1)
+        bucket = choose_bucket(BUCKETS, StepSize(num_tokens=num_tokens, num_seqs=1, num_rows=1, num_checks=1))
         assert bucket is not None
         assert bucket.num_tokens <= (2 * num_tokens if num_tokens <= 32 else 1.97 * num_tokens)
         if num_tokens > 64:
@@ -43,14 +43,14 @@ def test_padding_wastes_at_most_half_and_a_third_of_large_steps() -> None:
 
 def test_a_padded_sequence_always_has_an_unused_row_to_look_at() -> None:
     bucket = Bucket(8, 4, 8)
-    assert bucket.fits(num_tokens=8, num_seqs=4, num_rows=8, num_checks=4)
-    assert not bucket.fits(num_tokens=8, num_seqs=4, num_rows=8, num_checks=3)
-    assert bucket.fits(num_tokens=8, num_seqs=4, num_rows=7, num_checks=3)
+    assert bucket.fits(StepSize(num_tokens=8, num_seqs=4, num_rows=8, num_checks=4))
+    assert not bucket.fits(StepSize(num_tokens=8, num_seqs=4, num_rows=8, num_checks=3))
+    assert bucket.fits(StepSize(num_tokens=8, num_seqs=4, num_rows=7, num_checks=3))
 
 
 def test_what_is_beyond_the_largest_bucket_has_none() -> None:
-    assert choose_bucket(BUCKETS, num_tokens=513, num_seqs=1, num_rows=1, num_checks=1) is None
-    assert choose_bucket(BUCKETS, num_tokens=33, num_seqs=33, num_rows=33, num_checks=33) is None
+    assert choose_bucket(BUCKETS, StepSize(num_tokens=513, num_seqs=1, num_rows=1, num_checks=1)) is None
+    assert choose_bucket(BUCKETS, StepSize(num_tokens=33, num_seqs=33, num_rows=33, num_checks=33)) is None
 
 
 def test_large_budgets_stop_where_graphs_no_longer_pay() -> None:

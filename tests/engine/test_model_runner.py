@@ -7,6 +7,9 @@ import torch
 from slipstream.config import EngineConfig, default_model_dir
 from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.models.widen import SHAPES, Shape
+from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.check import SequenceCheck, Verdict
 from tests.models.reference import reference_greedy
 from tests.tiny_models import make_checkpoint
 
@@ -114,3 +117,24 @@ def test_a_device_that_is_not_there_is_named(config: EngineConfig, device: str) 
 def test_more_kv_blocks_than_memory_are_refused_with_their_number(config: EngineConfig) -> None:
     with pytest.raises(ValueError, match=r"no memory for 100000000000 KV blocks on cpu: .+"):
         make_runner(replace(config, num_kv_blocks=10**11))
+
+
+def test_a_widened_model_has_its_kv_in_the_wide_shape_and_says_the_same(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Shape(hidden_size=64, intermediate_size=80, num_layers=3, num_heads=8, num_kv_heads=4, head_dim=16)
+    monkeypatch.setitem(SHAPES, "8b", shape)
+    wide = make_runner(replace(config, widen="8b"))
+    assert wide.kv_cache.keys[2].shape == (80, 16, 4, 16)
+    chunk = Chunk([5, 6, 7], 0, [0], 3)
+    torch.testing.assert_close(wide.forward([chunk]), make_runner(config).forward([chunk]), atol=1e-4, rtol=1e-4)
+
+
+def test_a_whole_step_feeds_and_verifies(config: EngineConfig) -> None:
+    runner = make_runner(config)
+    greedy = SamplingParams(temperature=0.0)
+    check = SequenceCheck(draft=(), base=3, sampling=greedy, mode=VerificationMode.RATIO)
+    chunks = [Chunk([5, 6, 7], 0, [0], 1), Chunk([9], 0, [1], 0)]
+    expected = int(runner.forward(chunks[:1]).argmax())
+    assert runner.verify(chunks, [check]) == [Verdict((expected,), 0)]
+    assert runner.verify(chunks[1:], []) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,20 @@ INTEGERS = tuple(column for column in Column if column not in FLOATS)
 ONE = int(np.float32(1).view(np.int32))  # as a column of FLOATS holds it
 
 
+class Needs(Enum):
+    """What a table asks of verification, from the least to the most; whoever can do more can do less."""
+
+    MATCH = "match"  # all rows are matched, none limited: nothing is drawn after they are decided
+    LAWS = "laws"
+    LIMITS = "limits"
+
+    @classmethod
+    def of(cls, words: npt.NDArray[np.int32]) -> Needs:
+        if words[:, Column.LIMITED].any():
+            return cls.LIMITS
+        return cls.LAWS if (words[:, Column.KIND] >= RowKind.RATIO).any() else cls.MATCH
+
+
 @dataclass(frozen=True, slots=True)
 class CheckTable:
     words: torch.Tensor  # [num_rows, width] int32: columns, then law token ids, then law counts
@@ -91,8 +105,18 @@ def pack_checks(checks: Sequence[SequenceCheck], vocab_size: int, device: torch.
     )
 
 
+def padding_row() -> npt.NDArray[np.int32]:
+    """The columns of a row that belongs to no check: greedy, without a draft token, so that nothing can be accepted."""
+    row = np.zeros(NUM_COLUMNS, dtype=np.int32)
+    row[Column.DRAFT_ID] = PAD
+    row[[Column.TEMPERATURE, Column.TOP_P]] = ONE
+    return row
+
+
 def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:
     """The table's rows: columns, then as many law token ids and as many counts as the longest law has."""
+    if not checks:
+        return np.zeros((0, NUM_COLUMNS), dtype=np.int32)
     lengths = np.array([len(check.draft) + 1 for check in checks])
     ends = lengths.cumsum()
     laws = _laws(checks)

@@ -34,8 +34,7 @@ def verify(
     if not checks:
         return []
     table = pack_checks(checks, target_logits.shape[1], target_logits.device)
-    decided = verify_table(target_logits, table).tolist()  # the one read from the device
-    return [_verdict(check, *numbers) for check, numbers in zip(checks, decided, strict=True)]
+    return to_verdicts(checks, verify_table(target_logits, table))  # the one read from the device
 
 
 def verify_table(
@@ -61,6 +60,13 @@ def _gathered(parts: RowParts, vocabulary: VocabularySlice | None) -> RowParts:
     if vocabulary is None:
         return parts
     return RowParts(vocabulary.gather(parts.values), vocabulary.gather(parts.tokens))
+
+
+def to_verdicts(
+    checks: Sequence[SequenceCheck],
+    decided: torch.Tensor,  # [at least len(checks), 2] int32: draft tokens accepted, and the token after them
+) -> list[Verdict]:
+    return [_verdict(check, *numbers) for check, numbers in zip(checks, decided[: len(checks)].tolist(), strict=True)]
 
 
 def _verdict(check: SequenceCheck, num_accepted: int, last_token: int) -> Verdict:

@@ -1,0 +1,159 @@
+"""Runs whole verify steps from captured graphs. Knows padded sizes and fixed buffers; nothing of requests.
+
+A step is two graphs, one behind the other: the model's pass, by bucket, and verification, by bucket and by what its
+checks need. Nothing waits for the GPU but `verify`, once, for the verdicts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream.cache.kv_cache import KVCache
+from slipstream.config import EngineConfig
+from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
+from slipstream.engine.graph_capture import Capture, GraphCapture, Replay
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
+from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
+from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
+from slipstream.kernels.prepare_inputs import prepare_inputs
+from slipstream.models.llama import LlamaModel
+from slipstream.sampling.check import SequenceCheck, Verdict
+
+_LOG = logging.getLogger(__name__)
+
+
+class GraphRunner(ModelRunner):
+    """A model runner whose steps are replayed. `forward` stays eager, and so does a step beyond the largest bucket."""
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        kv_cache: KVCache,
+        max_model_len: int = 0,
+        *,
+        buckets: Sequence[Bucket],
+        capture: Capture,
+    ) -> None:
+        super().__init__(model, kv_cache, max_model_len)
+        self.num_graph_steps: Counter[Bucket] = Counter()
+        self.num_eager_steps = 0
+        self._buckets = sorted(buckets)
+        self._capture = capture
+        self._passes: dict[Bucket, Replay] = {}
+        self._verifications: dict[tuple[Bucket, Needs], Replay] = {}
+        max_blocks = -(-self.max_model_len // kv_cache.block_size)
+        self._buffers = StepBuffers(self._buckets, max_blocks=max_blocks, device=self._device)
+        most_rows, most_seqs = (max(sizes) for sizes in zip(*((b.num_rows, b.num_seqs) for b in buckets), strict=True))
+        on_gpu = self._device.type == "cuda"
+        self._logits = torch.zeros(most_rows, self.config.vocab_size, dtype=model.dtype, device=self._device)
+        self._decided = torch.zeros(most_seqs, 2, dtype=torch.int32, device=self._device)
+        self._on_host = torch.zeros(most_seqs, 2, dtype=torch.int32, pin_memory=on_gpu)
+        self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Captures the steps of every bucket, the largest first: the others then find their memory in its."""
+        for bucket in reversed(self._buckets):
+            if self._capture.is_full:
+                break
+            self._pass(bucket)
+            self._verification(bucket, Needs.MATCH)
+        self._buckets = sorted(self._passes)
+        _LOG.info("captured %d graphs in %d MiB", self.num_graphs, self._capture.num_bytes >> 20)
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self._passes) + len(self._verifications)
+
+    @torch.inference_mode()
+    def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        words = check_words(checks, self.config.vocab_size)
+        bucket = choose_bucket(self._buckets, StepSize.of(chunks, checks))
+        if bucket is None or not self._buffers.holds(words):
+            self.num_eager_steps += 1
+            logits = self.forward(chunks)
+            return verify(logits, checks)
+        self.num_graph_steps[bucket] += 1
+        self._launch(bucket, chunks, checks, words)
+        self._wait()
+        return to_verdicts(checks, self._on_host)
+
+    def _launch(
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+    ) -> None:
+        self._buffers.upload(bucket, chunks, checks, words)
+        self._pass(bucket)()
+        if checks:
+            self._verification(bucket, Needs.of(words))()
+        self._on_host.copy_(self._decided, non_blocking=True)
+
+    def _wait(self) -> None:
+        """The one place where a step waits for the GPU; the interpreter runs other threads meanwhile."""
+        if self._done is not None:
+            self._done.record()
+            self._done.synchronize()
+
+    def _pass(self, bucket: Bucket) -> Replay:
+        if bucket not in self._passes:
+            self._passes[bucket] = self._capture.capture(lambda: self._run_pass(bucket))
+        return self._passes[bucket]
+
+    def _verification(self, bucket: Bucket, needs: Needs) -> Replay:
+        key = bucket, needs
+        if key not in self._verifications:
+            self._verifications[key] = self._capture.capture(lambda: self._run_verification(bucket, needs))
+        return self._verifications[key]
+
+    def _run_pass(self, bucket: Bucket) -> None:
+        """Logits of the bucket's rows from what lies in its inputs."""
+        inputs, block_size = self._buffers.inputs(bucket), self.kv_cache.block_size
+        positions, slots = prepare_inputs(
+            inputs.query_starts, inputs.context_lens, inputs.block_tables, block_size, bucket.num_tokens
+        )
+        batch = ForwardBatch(
+            token_ids=inputs.token_ids,
+            positions=positions,
+            slot_mapping=slots,
+            block_tables=inputs.block_tables,
+            query_starts=inputs.query_starts,
+            context_lens=inputs.context_lens,
+            logits_rows=inputs.logits_rows,
+            spans=self._spans(bucket),
+            block_size=block_size,
+        )
+        hidden = self._model(batch, self.kv_cache)
+        head = self._model.embedding if self._model.head is None else self._model.head
+        torch.mm(hidden, head.t(), out=self._logits[: bucket.num_rows])
+
+    def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
+        """What attention is cut for: a graph keeps its cut, whatever the lengths that it meets."""
+        return ((bucket.query_len, self.max_model_len),) * bucket.num_seqs
+
+    def _run_verification(self, bucket: Bucket, needs: Needs) -> None:
+        inputs = self._buffers.inputs(bucket)
+        plain = needs is Needs.MATCH
+        table = CheckTable(
+            words=inputs.plain_words if plain else inputs.words,
+            starts=inputs.row_starts,
+            law_width=0 if plain else WIDEST_LAW,
+            max_rows=bucket.num_rows,
+            limited=needs is Needs.LIMITS,
+            searched=needs is Needs.LIMITS,
+            drawn=not plain,
+        )
+        self._decided[: bucket.num_seqs].copy_(verify_table(self._logits[: bucket.num_rows], table))
+
+
+def make_graph_runner(model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig) -> GraphRunner:
+    """A runner on the model's GPU for batches of the configured size."""
+    capture = GraphCapture(model.embedding.device, config.graph_memory_bytes)
+    buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=config.max_num_batched_tokens)
+    return GraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture)

@@ -1,0 +1,155 @@
+"""Padded steps say what unpadded ones say. Here a capture replays by calling the function; on a GPU it is a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstream.cache.kv_cache import KVCache
+from slipstream.engine.batch import Chunk
+from slipstream.engine.buckets import Bucket, make_buckets
+from slipstream.engine.graph_runner import GraphRunner
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels import rotary
+from slipstream.kernels.gpu.check_table import Needs
+from slipstream.models.llama import LlamaModel
+from slipstream.models.loader import load_model
+from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.verification import verify
+from tests.engine.stories import GREEDY, Story
+from tests.tiny_models import make_checkpoint
+
+BLOCK_SIZE, NUM_BLOCKS = 4, 200
+SAMPLED = SamplingParams(temperature=0.8)
+LIMITED = SamplingParams(top_k=20, top_p=0.9)
+BUCKETS = make_buckets(max_num_seqs=6, max_num_tokens=64)
+
+
+class EagerCapture:
+    """Replays by calling."""
+
+    num_bytes = 0
+
+    def __init__(self, limit: int = 1000) -> None:
+        self._limit, self._captured = limit, 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._captured >= self._limit
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        self._captured += 1
+        return run
+
+
+class CpuGraphRunner(GraphRunner):
+    """Without Triton: attention is planned by the real lengths, and the reference decides on the padded logits."""
+
+    def _launch(self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object) -> None:
+        self.step = chunks, checks
+        super()._launch(bucket, chunks, checks, words)
+
+    def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
+        return tuple((len(chunk.token_ids), chunk.end) for chunk in self.step[0])
+
+    def _run_verification(self, bucket: Bucket, needs: Needs) -> None:
+        checks = self.step[1]
+        num_rows = sum(len(check.draft) + 1 for check in checks)
+        for row, verdict in zip(self._decided, verify(self._logits[:num_rows], checks), strict=False):
+            row.copy_(torch.tensor([verdict.num_accepted, verdict.token_ids[-1]]))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> LlamaModel:
+    folder = make_checkpoint(tmp_path, seed=3, logit_std=3.0)
+    return load_model(folder, torch.float32, torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def _padding_writes_no_kv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel has it: slot -1 is no slot."""
+    write = rotary.write_kv
+
+    def write_real(keys: torch.Tensor, values: torch.Tensor, *caches_and_slots: torch.Tensor) -> None:
+        *caches, slots = caches_and_slots
+        write(keys[slots >= 0], values[slots >= 0], *caches, slots[slots >= 0])
+
+    monkeypatch.setattr(rotary, "write_kv", write_real)
+
+
+def plain_runner(model: LlamaModel) -> ModelRunner:
+    return ModelRunner(model, KVCache(model.config, NUM_BLOCKS, BLOCK_SIZE, model.dtype, torch.device("cpu")))
+
+
+def padded_runner(model: LlamaModel, limit: int = 1000) -> CpuGraphRunner:
+    cache = KVCache(model.config, NUM_BLOCKS, BLOCK_SIZE, model.dtype, torch.device("cpu"))
+    return CpuGraphRunner(model, cache, 96, buckets=BUCKETS, capture=EagerCapture(limit))
+
+
+@pytest.mark.parametrize("num_seqs", [1, 2, 3, 4, 5, 6])
+def test_padded_steps_write_the_same_text_at_every_batch_size(model: LlamaModel, num_seqs: int) -> None:
+    text = Story(num_seqs, 0).run(plain_runner(model), num_steps=14)
+    assert Story(num_seqs, 0).run(padded_runner(model), num_steps=14) == text
+    drafted = Story(num_seqs, 3, known=text).run(padded_runner(model), num_steps=4)
+    assert all(ids == right[: len(ids)] for ids, right in zip(drafted, text, strict=True))
+    assert sum(map(len, drafted)) > sum(map(len, text)) - 10 * num_seqs, "no draft stood"
+
+
+@pytest.mark.parametrize("mode", list(VerificationMode))
+@pytest.mark.parametrize("sampling", [SAMPLED, LIMITED])
+def test_padded_steps_draw_the_same_tokens(model: LlamaModel, sampling: SamplingParams, mode: VerificationMode) -> None:
+    expected, padded = (
+        Story(3, 4, sampling, mode).run(runner) for runner in (plain_runner(model), padded_runner(model))
+    )
+    assert padded == expected
+
+
+def test_padded_logits_are_those_of_the_step_alone_and_padding_writes_no_kv(model: LlamaModel) -> None:
+    plain, padded = plain_runner(model), padded_runner(model)
+    chunks = [Chunk([5, 6, 7, 8, 9], 0, [3, 4], 2), Chunk([11], 0, [7], 0), Chunk([12, 13], 0, [9], 2)]
+    checks = [check(1), check(1)]
+    expected = plain.forward(chunks)
+    padded.verify(chunks, checks)
+    torch.testing.assert_close(padded._logits[:4], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(padded.kv_cache._data, plain.kv_cache._data, atol=1e-5, rtol=0)
+
+
+def check(num_drafts: int) -> SequenceCheck:
+    draft = tuple(DraftToken(5, LawKind.ONE_HOT) for _ in range(num_drafts))
+    return SequenceCheck(draft=draft, base=3, sampling=GREEDY, mode=VerificationMode.RATIO)
+
+
+def test_what_an_earlier_larger_step_left_in_the_buffers_does_no_harm(model: LlamaModel) -> None:
+    runner = padded_runner(model)
+    Story(6, 3).run(runner)
+    assert Story(3, 3).run(runner) == Story(3, 3).run(plain_runner(model))
+
+
+def test_steps_are_counted_and_only_those_beyond_the_largest_bucket_run_eagerly(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eager: list[int] = []
+
+    def verify_eagerly(logits: torch.Tensor, checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        eager.append(len(logits))
+        return verify(logits, checks)
+
+    monkeypatch.setattr("slipstream.engine.graph_runner.verify", verify_eagerly)
+    runner = padded_runner(model)
+    runner.verify([Chunk([5], 0, [0], 1)], [check(0)])
+    runner.verify([Chunk([5] * 65, 0, range(20), 1)], [check(0)])
+    runner.verify([Chunk([5] * 20, 0, range(20), 0)], [])
+    assert (runner.num_graph_steps.total(), runner.num_eager_steps, eager) == (2, 1, [1])
+
+
+def test_when_graph_memory_is_used_up_smaller_steps_take_larger_buckets(model: LlamaModel) -> None:
+    runner = padded_runner(model, limit=2)
+    runner.step = ([Chunk([5], 0, [0], 1)], [check(0)])
+    runner.prepare()
+    runner.verify([Chunk([5], 0, [0], 1)], [check(0)])
+    assert list(runner.num_graph_steps) == [max(BUCKETS)]

@@ -1,0 +1,115 @@
+"""Steps from graphs, kernels and all, say what the CPU's references say. Interpreted, a graph is a call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from slipstream.cache.kv_cache import KVCache
+from slipstream.engine.buckets import make_buckets
+from slipstream.engine.graph_capture import Capture, GraphCapture
+from slipstream.engine.graph_runner import GraphRunner
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels import attention, linear, prepare_inputs, rms_norm, rotary, silu_mul
+from slipstream.models.config import ModelConfig
+from slipstream.models.llama import LlamaModel
+from slipstream.request import SamplingParams, VerificationMode
+from tests.engine.stories import BLOCKS, Story
+
+BLOCK_SIZE = 16
+CONFIG = ModelConfig(
+    model_type="llama", vocab_size=320, hidden_size=96, intermediate_size=128, num_layers=2, num_heads=3,
+    num_kv_heads=1, head_dim=32, max_position_embeddings=BLOCKS * BLOCK_SIZE, rms_norm_eps=1e-5,
+)  # fmt: skip
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "sampled": SamplingParams(temperature=0.8),
+    "limited": SamplingParams(top_k=20, top_p=0.9),
+}
+
+
+class InterpretedCapture:
+    """Replays by calling, with kernels in place of references meanwhile."""
+
+    num_bytes, is_full = 0, False
+
+    def __init__(self) -> None:
+        self.replaying = False
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        def replay() -> None:
+            self.replaying = True
+            run()
+            self.replaying = False
+
+        return replay
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaModel:
+    torch.manual_seed(0)
+    model = LlamaModel(CONFIG, torch.float32)
+    for name, parameter in model.named_parameters():
+        parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.15)
+    return model
+
+
+def reference(model: LlamaModel) -> ModelRunner:
+    return ModelRunner(model, KVCache(CONFIG, 32 * BLOCKS, BLOCK_SIZE, torch.float32, torch.device("cpu")))
+
+
+def graph_runner(model: LlamaModel, device: torch.device, max_num_seqs: int) -> GraphRunner:
+    cache = KVCache(CONFIG, 32 * BLOCKS, BLOCK_SIZE, torch.float32, device)
+    capture: Capture = GraphCapture(device, 1 << 30) if device.type == "cuda" else InterpretedCapture()
+    buckets = make_buckets(max_num_seqs=max_num_seqs, max_num_tokens=max(64, 8 * max_num_seqs))
+    return GraphRunner(copy.deepcopy(model).to(device), cache, buckets=buckets, capture=capture)
+
+
+def check_against_reference(
+    model: LlamaModel, runner: GraphRunner, sampling: SamplingParams, mode: VerificationMode, num_steps: int
+) -> None:
+    on_cpu = reference(model)
+    text = Story(3, 0, sampling, mode).run(on_cpu, num_steps=3 * num_steps)
+    expected = Story(3, 3, sampling, mode, known=text).run(on_cpu, num_steps)
+    assert Story(3, 3, sampling, mode, known=text).run(runner, num_steps) == expected
+
+
+@pytest.mark.parametrize("sampling", ["greedy", "limited"])
+@torch.inference_mode()
+def test_a_step_says_what_the_reference_says(
+    model: LlamaModel, device: torch.device, sampling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = graph_runner(model, device, 4)
+    if device.type == "cpu":
+        for module in (attention, linear, prepare_inputs, rms_norm, rotary, silu_mul):
+            monkeypatch.setattr(module, "fused", lambda x: runner._capture.replaying)
+    check_against_reference(model, runner, SAMPLINGS[sampling], VerificationMode.RATIO, num_steps=2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", list(VerificationMode))
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_graphs_draw_what_the_reference_draws(
+    model: LlamaModel, device: torch.device, sampling: str, mode: VerificationMode
+) -> None:
+    check_against_reference(model, graph_runner(model, device, 4), SAMPLINGS[sampling], mode, num_steps=4)
+
+
+@pytest.mark.gpu
+def test_every_batch_size_is_served_from_a_graph_with_the_references_text(
+    model: LlamaModel, device: torch.device
+) -> None:
+    runner = graph_runner(model, device, 32)
+    runner.prepare()
+    num_graphs, num_steps = runner.num_graphs, 0
+    for num_seqs in range(1, 33):
+        text = Story(num_seqs, 0).run(reference(model), num_steps=6)
+        assert Story(num_seqs, 3, known=text).run(runner, num_steps=3) == Story(num_seqs, 3, known=text).run(
+            reference(model), num_steps=3
+        )
+        num_steps += 3
+    assert (runner.num_eager_steps, runner.num_graph_steps.total()) == (0, num_steps)
+    assert runner.num_graphs == num_graphs, "nothing is captured while serving"
