@@ -9,7 +9,7 @@ from torch.nn import functional
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import ForwardBatch
 from slipstream.layers.attention import Attention, CosSin
-from slipstream.layers.linear import FAST_ROWS, Linear, pack_weight, pad_rows, packed_linear
+from slipstream.layers.linear import FAST_ROWS, Linear, pack_weight, packed_linear, pad_rows
 from slipstream.layers.mlp import MLP
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.rotary import RotaryEmbedding
@@ -101,7 +101,7 @@ class LlamaModel(nn.Module):
         self.head = nn.Parameter(head.detach()[tokens], requires_grad=False)
 
     def pack(self) -> None:
-        """Trades weights for what a CPU reads twice as fast, inference only. See layers/linear.py and layers/norm.py."""
+        """Trades weights for what a CPU reads twice as fast, inference only. See layers/linear.py and norm.py."""
         self._packed_head = pack_weight(self.embedding if self.head is None else self.head)
         self.head = None
         for module in self.modules():
