@@ -31,6 +31,17 @@ def free_port() -> int:
         return port
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a service runs: the address it has there, and what its command must start with to get there."""
+
+    address: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+
+
+HERE = Place()
+
+
 class Cluster:
     """Verifiers, drafters and one gateway, started in this order; all are ready when the gateway is.
 
@@ -52,22 +63,28 @@ class Cluster:
     ) -> None:
         self._processes.stop()
 
-    def verifier(self, model: Path, *options: str, name: str = "verifier", module: str = "verifier_svc") -> str:
-        return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options])
+    def verifier(
+        self, model: Path, *options: str, name: str = "verifier", module: str = "verifier_svc", place: Place = HERE
+    ) -> str:
+        return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options], place)
 
-    def drafter(self, model: Path, *options: str, name: str = "drafter", module: str = "drafter_svc") -> str:
-        return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options])
+    def drafter(
+        self, model: Path, *options: str, name: str = "drafter", module: str = "drafter_svc", place: Place = HERE
+    ) -> str:
+        return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options], place)
 
-    def gateway(self, tenants: Sequence[Mapping[str, Any]], *options: str) -> str:
+    def gateway(
+        self, tenants: Sequence[Mapping[str, Any]], *options: str, module: str = "gateway", place: Place = HERE
+    ) -> str:
         """Connects to all verifiers and drafters started so far."""
         for service in self._running.values():
             self._processes.wait_ready(service)
         file = self._folder / "tenants.yaml"
         file.write_text(yaml.safe_dump({"tenants": hashed_keys(tenants)}))
-        command = [*_module("gateway"), "--tenants", str(file), *options]
+        command = [*_module(module), "--tenants", str(file), *options]
         for name, address in self._addresses.items():
             command += [f"--{name.rstrip('0123456789')}", address]
-        address = self._start("gateway", command)
+        address = self._start("gateway", command, place)
         self._processes.wait_ready(self._running["gateway"])
         return address
 
@@ -88,9 +105,9 @@ class Cluster:
     def address(self, name: str) -> str:
         return self._addresses[name]
 
-    def _start(self, name: str, command: list[str]) -> str:
-        address = f"127.0.0.1:{free_port()}"
-        self._commands[name] = [*command, "--listen", address]
+    def _start(self, name: str, command: list[str], place: Place) -> str:
+        address = f"{place.address}:{free_port()}"
+        self._commands[name] = [*place.prefix, *command, "--listen", address]
         self._addresses[name] = address
         self._launch(name)
         return address
