@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -74,6 +75,8 @@ class Chat:
 
 def run_chat(console: Console, client: Client, options: ChatOptions, read_line: Callable[[str], str] = input) -> None:
     """Until the input ends."""
+    with suppress(ImportError):  # not on every platform
+        import readline  # noqa: F401  gives `input` line editing and the lines before
     chat = Chat(console, client, options)
     console.print(HELP, style="dim")
     for line in lines(read_line):

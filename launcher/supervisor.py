@@ -74,7 +74,11 @@ class Guard:
             self._backoff.reset()
 
     def _start(self) -> None:
-        self.process, self._ready, self._since = self.spec.start(self._processes), False, self._clock()
+        self._ready, self._since = False, self._clock()
+        try:
+            self.process = self.spec.start(self._processes)
+        except OSError as error:  # no memory or no process id left; the others must go on
+            self._wait(f"{self.spec.name} cannot be started: {error}")
 
     def _look(self, process: ServiceProcess, lasted: float) -> None:
         if process.address:
@@ -86,8 +90,12 @@ class Guard:
 
     def _bury(self, process: ServiceProcess) -> None:
         self._processes.discard(process)
-        self.process, self._since, self._delay = None, self._clock(), self._backoff.take()
-        self._tell(f"{process.last_words()}; it starts again in {self._delay:.1f} s")
+        self.process = None
+        self._wait(process.last_words())
+
+    def _wait(self, reason: str) -> None:
+        self._since, self._delay = self._clock(), self._backoff.take()
+        self._tell(f"{reason}; it starts again in {self._delay:.1f} s")
 
 
 class Supervisor:

@@ -19,12 +19,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from slipstream.errors import CheckpointError
+from slipstream.wire.calls import Calls
 from slipstream.wire.channel import MAX_MESSAGE_BYTES
 from slipstream.wire.status import StatusInterceptor
 
 _LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65535
+_LAST_WRITE_SECONDS = 0.1  # for the last answer's status, after its call is done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,14 +83,15 @@ async def serve(
 
     Health follows `readiness`; without one the service is ready at once and stays so.
 
-    Draining: health says NOT_SERVING, and for a bounded time calls in flight go on. A service whose calls are streams
-    that never end by themselves says by `drain` when its work is done; they are cut off then. A second signal ends at
-    once. An exception set on `failure` (an engine that died) is the cause of a
+    Draining: health says NOT_SERVING, new calls get UNAVAILABLE, and for a bounded time calls in flight go on. A
+    service whose calls are streams that never end by themselves says by `drain` when its work is done; they are cut off
+    then. A second signal ends at once. An exception set on `failure` (an engine that died) is the cause of a
     RuntimeError at the end.
     """
     limits = limits or ServerLimits()
     checks = health.aio.HealthServicer()
-    server = _make_server(limits)
+    calls = Calls(service_names)
+    server = _make_server(limits, calls)
     register(server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -102,7 +105,8 @@ async def serve(
     try:
         await _first_of(signals.first.wait(), failure)
         await checks.enter_graceful_shutdown()
-        await _first_of(_drained(server, drain, limits.drain_seconds), signals.second.wait())
+        calls.refuse()
+        await _first_of(_drained(server, drain or calls.finished, limits.drain_seconds), signals.second.wait())
     finally:
         announcing.cancel()
         await server.stop(None)
@@ -159,9 +163,9 @@ class _Signals:
         (self.second if self.first.is_set() else self.first).set()
 
 
-def _make_server(limits: ServerLimits) -> grpc.aio.Server:
+def _make_server(limits: ServerLimits, calls: Calls) -> grpc.aio.Server:
     return grpc.aio.server(
-        interceptors=(StatusInterceptor(),),
+        interceptors=(calls, StatusInterceptor()),
         options=(
             ("grpc.so_reuseport", 0),  # or two servers would share a port without a word
             ("grpc.max_send_message_length", limits.max_message_bytes),
@@ -187,13 +191,10 @@ def _bind(server: grpc.aio.Server, listen: str) -> str:
     return f"{host}:{bound}"
 
 
-async def _drained(server: grpc.aio.Server, drain: Callable[[], Awaitable[None]] | None, seconds: float) -> None:
-    if drain is None:
-        await server.stop(seconds)
-        return
+async def _drained(server: grpc.aio.Server, drain: Callable[[], Awaitable[None]], seconds: float) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(drain(), seconds)
-    await server.stop(None)
+    await server.stop(_LAST_WRITE_SECONDS)  # who watches health never ends by itself
 
 
 async def _first_of(*waits: Awaitable[Any] | None) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from launcher.processes import ProcessConfig, Processes
+from launcher.processes import ProcessConfig, Processes, ServiceProcess
 from launcher.stack import Service, ServiceSpec
 from launcher.supervisor import Backoff, Guard, RestartConfig, Supervisor
 from tests.launcher.process_table import gone
@@ -126,6 +126,24 @@ def test_a_service_that_was_healthy_for_a_while_is_given_the_first_delay_again()
             while not guard.is_ready:
                 guard.poll()
     assert delays(told) == ["1.0", "2.0", "1.0"]
+
+
+def test_a_machine_that_cannot_start_a_process_is_asked_again() -> None:
+    class Failing(Script):
+        def start(self, processes: Processes) -> ServiceProcess:
+            raise OSError("Cannot allocate memory")
+
+    clock, told = Clock(), list[str]()
+    with Processes() as processes:
+        process = script("-c", "").start(processes)
+        failing = Failing(kind="echo", name="echo", module="", listen="", metrics="", options=())
+        guard = Guard(Service(failing, process), processes, RestartConfig(first_delay=1.0), told.append, clock)
+        wait_for_end(guard)
+        for _ in range(3):
+            guard.poll()
+            clock.now += 10.0
+    assert delays(told) == ["1.0", "2.0", "4.0"]
+    assert told[1] == "echo cannot be started: Cannot allocate memory; it starts again in 2.0 s"
 
 
 def test_a_service_that_hangs_at_its_restart_is_killed_and_started_again() -> None:

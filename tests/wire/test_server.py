@@ -107,6 +107,31 @@ def test_sigterm_drains_says_not_serving_and_ends_within_its_bound(echo: Echo) -
         assert 0.9 < time.monotonic() - start < 5
 
 
+def test_a_call_that_comes_while_the_server_drains_is_told_to_go_elsewhere(echo: Echo) -> None:
+    with echo.channel() as channel:
+        stub = rpc.GenerationStub(channel)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
+        stream = stub.Generate(pb.GenerateRequest(request_id="a"), timeout=10)
+        assert (next(watch).status, next(stream).request_id) == (SERVING, "a")
+        echo.process.send_signal(signal.SIGTERM)
+        assert next(watch).status == NOT_SERVING
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.GenerateOnce(pb.GenerateRequest(), timeout=5)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        assert "shutting down" in refused.value.details()  # type: ignore[attr-defined]
+        assert next(stream).request_id == "a"
+
+
+def test_a_server_with_nothing_to_finish_ends_at_once_though_its_health_is_watched(echo: Echo) -> None:
+    with echo.channel() as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
+        assert next(watch).status == SERVING
+        start = time.monotonic()
+        echo.process.send_signal(signal.SIGTERM)
+        assert echo.end() == (0, "")
+        assert time.monotonic() - start < 0.9  # its bound is 1 s
+
+
 def test_a_second_signal_ends_at_once(echo: Echo) -> None:
     with echo.channel() as channel:
         stream = rpc.GenerationStub(channel).Generate(pb.GenerateRequest(), timeout=10)

@@ -1,0 +1,62 @@
+"""The calls a server has in flight, and the end of new ones once it drains. Knows service names; no message.
+
+grpc's own stop cancels a call that arrives while others are let finish; a caller must hear UNAVAILABLE instead, which
+says that another server, or this one later, may do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import grpc
+
+REFUSAL = "the server is shutting down; ask another, or again when it is back"
+
+
+class Calls(grpc.aio.ServerInterceptor):
+    """Of the services named. Stands before interceptors that turn every method into a plain coroutine."""
+
+    def __init__(self, service_names: Collection[str]) -> None:
+        self._service_names = frozenset(service_names)
+        self._num_running = 0
+        self._refusing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def refuse(self) -> None:
+        """Takes no new call from now on."""
+        self._refusing = True
+
+    async def finished(self) -> None:
+        """Returns when none is in flight; the status of the last may still have to be written."""
+        await self._idle.wait()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method.split("/")[1] not in self._service_names:
+            return handler
+        sides = ("unary", "stream")
+        kind = f"{sides[handler.request_streaming]}_{sides[handler.response_streaming]}"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(self._counted(getattr(handler, kind)), handler.request_deserializer, handler.response_serializer)
+
+    def _counted(self, behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            if self._refusing:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, REFUSAL)
+            self._num_running += 1
+            self._idle.clear()
+            try:
+                return await behaviour(request, context)
+            finally:
+                self._num_running -= 1
+                if not self._num_running:
+                    self._idle.set()
+
+        return call
