@@ -17,6 +17,9 @@ from slipstream.wire.v1 import generation_pb2_grpc as rpc
 NAME = "slipstream.v1.Generation"
 
 
+MAX_STREAMS = 16
+
+
 class EchoServicer(rpc.GenerationServicer):
     """Raises the exception of slipstream.errors that the model's name says; `Generate` echoes for ever."""
 
@@ -56,7 +59,7 @@ async def main(listen: str) -> None:
         register=register,
         service_names=(NAME,),
         failure=failure,
-        limits=ServerLimits(drain_seconds=1.0, max_message_bytes=1 << 20),
+        limits=ServerLimits(drain_seconds=1.0, max_message_bytes=1 << 20, max_concurrent_streams=MAX_STREAMS),
     )
 
 

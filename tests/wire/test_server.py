@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
+from tests.wire.echo_service import MAX_STREAMS
 
 NAME = "slipstream.v1.Generation"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -91,6 +92,21 @@ def test_a_message_beyond_the_limit_is_refused_and_the_server_lives(echo: Echo) 
             stub.GenerateOnce(pb.GenerateRequest(request_id="x" * (2 << 20)), timeout=5)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
         assert stub.GenerateOnce(pb.GenerateRequest(request_id="small"), timeout=5).request_id == "small"
+
+
+def test_a_connection_has_so_many_calls_at_one_time_and_the_next_waits_for_one_to_end(echo: Echo) -> None:
+    with echo.channel() as channel:
+        stub = rpc.GenerationStub(channel)
+        streams = [stub.Generate(pb.GenerateRequest(request_id="a"), timeout=10) for _ in range(MAX_STREAMS)]
+        for stream in streams:
+            next(stream)
+        with pytest.raises(grpc.RpcError) as late:
+            stub.GenerateOnce(pb.GenerateRequest(), timeout=0.3)
+        assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # type: ignore[attr-defined]
+        streams[0].cancel()
+        assert stub.GenerateOnce(pb.GenerateRequest(request_id="b"), timeout=5).request_id == "b"
+        for stream in streams:
+            stream.cancel()
 
 
 def test_sigterm_drains_says_not_serving_and_ends_within_its_bound(echo: Echo) -> None:
