@@ -33,6 +33,7 @@ class Load:
     _stopping: bool = False
 
     async def __aenter__(self) -> Load:
+        self._stopping = False
         self.num_right = [0] * len(self.requests)
         self._tasks = [asyncio.create_task(self._run(index)) for index in range(len(self.requests))]
         return self

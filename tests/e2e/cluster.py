@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import yaml
 
-from launcher.processes import ProcessConfig, Processes, ServiceProcess
+from launcher.processes import ProcessConfig, Processes, ServiceProcess, Sink
 from slipstream.config import service_environment
 from slipstream.wire.v1 import exchange_pb2, generation_pb2, generation_pb2_grpc, verifier_pb2_grpc
 
@@ -48,9 +48,9 @@ class Cluster:
     Services are named; a killed one can be started again under its address.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sink: Sink = lambda name, line: None) -> None:
         self._folder = folder
-        self._processes = Processes(START)
+        self._processes = Processes(START, sink)
         self._commands: dict[str, list[str]] = {}
         self._addresses: dict[str, str] = {}
         self._running: dict[str, ServiceProcess] = {}
