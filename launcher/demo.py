@@ -49,7 +49,7 @@ def run_demo(console: Console, model: Path, max_tokens: int) -> None:
         with clients(addresses, policies) as (drafted_by, undrafted):
             prompts = load_prompts(DEMO_PROMPTS)
             rows = [ask(console, drafted_by, undrafted, prompt, max_tokens) for prompt in prompts]
-    report(console, rows)
+    report(console, rows, threads_used(drafting, plain))
 
 
 def topologies(model: Path, draft_model: Path | None, tenants: Path) -> tuple[Topology, Topology]:
@@ -58,12 +58,23 @@ def topologies(model: Path, draft_model: Path | None, tenants: Path) -> tuple[To
     return (plain if draft_model is None else single_machine(model, draft_model, tenants=tenants)), plain
 
 
-def introduce(console: Console, policy: Policy, drafting: Topology, plain: Topology) -> None:
+def threads_used(drafting: Topology, plain: Topology) -> str:
+    """What the reader must know to compare the two; empty if nothing differs."""
+    if plain is drafting:
+        return ""
     (verifier,), (alone,) = drafting.verifiers, plain.verifiers
-    threads = f"{drafting.threads_of(verifier)} of {num_cores()} cores for the verifier"
-    if plain is not drafting:
-        threads += f"; plain runs have a verifier of their own with {plain.threads_of(alone)}, while the drafter rests"
-    console.print(f"{verifier.model.name if verifier.model else ''} in {verifier.dtype}, {threads}.")
+    return (
+        f"Plain runs have a verifier of their own with {plain.threads_of(alone)} threads while the drafter rests; "
+        f"drafted ones share the cores, {drafting.threads_of(verifier)} for the verifier."
+    )
+
+
+def introduce(console: Console, policy: Policy, drafting: Topology, plain: Topology) -> None:
+    (verifier,) = drafting.verifiers
+    cores = f"{drafting.threads_of(verifier)} of {num_cores()} cores for the verifier"
+    console.print(f"{verifier.model.name if verifier.model else ''} in {verifier.dtype}, {cores}.")
+    if note := threads_used(drafting, plain):
+        console.print(note)
     drafters = " and ".join(policy.proposers)
     console.print(f"Drafted by {drafters}; accepted draft tokens are [{DRAFTED}]in this colour[/].")
     console.print("Every prompt is asked twice with drafts and twice without; of each two the faster counts.")
@@ -99,12 +110,12 @@ def faster(one: Figures, other: Figures) -> Figures:
     return max(one, other, key=lambda figures: figures.tokens_per_second)
 
 
-def report(console: Console, rows: list[tuple[str, Figures, Figures]]) -> None:
+def report(console: Console, rows: list[tuple[str, Figures, Figures]], note: str) -> None:
     kinds = list(dict.fromkeys(kind for kind, _, _ in rows))
     table = [(kind, *summed([row for row in rows if row[0] == kind])) for kind in kinds]
     drafted, plain = summed(rows)
     console.print()
-    console.print(comparison([*table, ("all", drafted, plain)]))
+    console.print(comparison([*table, ("all", drafted, plain)], caption=note))
     console.print(time_spent([("drafting", drafted), ("plain", plain)]))
     console.print(verdict(table))
 

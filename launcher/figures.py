@@ -75,9 +75,10 @@ class Figures:
         return _ratio(total_us, self.num_tokens) / 1000
 
 
-def comparison(rows: Iterable[tuple[str, Figures, Figures]]) -> Table:
+def comparison(rows: Iterable[tuple[str, Figures, Figures]], caption: str = "") -> Table:
     """A table of (what was asked, with drafting, without)."""
-    table = Table(title="With drafting, beside the same prompts without", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    title = "With drafting, beside the same prompts without"
+    table = Table(title=title, caption=caption or None, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("prompts", no_wrap=True)
     for name in ("tok/s", "plain", "gain", "accept. len", "tok/pass"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.tenants import load_tenants
-from launcher.demo import faster, find_draft_model, make_policies, topologies, verdict, write_tenants
+from launcher.demo import faster, find_draft_model, make_policies, threads_used, topologies, verdict, write_tenants
 from launcher.figures import Figures
 from launcher.prompt_file import DEMO_PROMPTS, load_prompts
 from launcher.topology import num_cores
@@ -44,6 +44,7 @@ def test_a_draft_model_is_used_if_the_repository_ships_one(tmp_path: Path) -> No
 
 def test_plain_runs_have_every_core_though_a_drafter_takes_one(tmp_path: Path) -> None:
     drafting, plain = topologies(tmp_path, tmp_path, tmp_path)
+    assert f"with {num_cores()} threads while the drafter rests" in threads_used(drafting, plain)
     assert plain.threads_of(plain.verifiers[0]) == num_cores()
     assert drafting.threads_of(drafting.verifiers[0]) == max(1, num_cores() - 1)
 
@@ -51,6 +52,7 @@ def test_plain_runs_have_every_core_though_a_drafter_takes_one(tmp_path: Path) -
 def test_without_a_drafter_one_verifier_serves_both(tmp_path: Path) -> None:
     drafting, plain = topologies(tmp_path, None, tmp_path)
     assert drafting is plain
+    assert threads_used(drafting, plain) == ""
 
 
 def test_of_two_runs_the_less_disturbed_counts() -> None:
