@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drafter_svc.config import DEFAULT_LISTEN, DrafterConfig, default_max_rows
+from drafter_svc.config import DEFAULT_LISTEN, MOST_BRANCHES, DrafterConfig, default_max_rows
 from drafter_svc.service import serve_drafter
 from slipstream import command_line, logs
 from slipstream.config import EngineConfig
@@ -36,6 +36,9 @@ def main(
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_rows: Annotated[int, typer.Option(help="Most paths drafted in one step; 0: 16 on a CPU, else 64.")] = 0,
     max_prefill_tokens: Annotated[int, typer.Option(help="Prompt tokens per step while others are drafted for.")] = 128,
+    max_branches: Annotated[
+        int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
+    ] = MOST_BRANCHES,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     num_threads: command_line.NumThreads = 1,
     metrics_listen: command_line.MetricsListen = "",
@@ -64,6 +67,7 @@ def main(
             proposer=proposer,
             max_rows=max_rows or default_max_rows(device),
             max_prefill_tokens=max_prefill_tokens,
+            max_branches=max_branches,
             num_kept=num_kept,
         )
     server.run(serve_drafter(config))

@@ -11,6 +11,7 @@ from slipstream.metrics.endpoint import check_address
 DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 _CPU_ROWS: Final = 16
 _GPU_ROWS: Final = 64  # for the price of a few
+MOST_BRANCHES: Final = 64  # that may be asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,11 +21,14 @@ class RowLimits:
     max_rows: int  # sequences x branches
     max_tokens: int  # over all rows, prompts included
     max_prefill_tokens: int  # of prompts, while anyone who is past the prompt is drafted for
+    max_branches: int = MOST_BRANCHES  # of one sequence, whatever it asks for; 0: nothing is drafted ahead of a commit
 
     def __post_init__(self) -> None:
         for name in ("max_rows", "max_prefill_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
+        if not 0 <= self.max_branches <= MOST_BRANCHES:
+            raise ValueError(f"max_branches is {self.max_branches}; it must be in 0..{MOST_BRANCHES}")
         if self.max_tokens < self.max_rows:
             raise ValueError(f"max_num_batched_tokens is {self.max_tokens}; it must be >= max_rows {self.max_rows}")
 
@@ -39,6 +43,7 @@ class DrafterConfig:
     proposer: str = "draft_model"
     max_rows: int = _CPU_ROWS  # of one draft step
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
+    max_branches: int = MOST_BRANCHES  # of one sequence; 0 where verifier and drafter share cores (docs/performance.md)
     num_kept: int = 32  # tokens that a draft token's law keeps
 
     def __post_init__(self) -> None:
@@ -53,6 +58,7 @@ class DrafterConfig:
             max_rows=self.max_rows,
             max_tokens=self.engine.max_num_batched_tokens,
             max_prefill_tokens=self.max_prefill_tokens,
+            max_branches=self.max_branches,
         )
 
 

@@ -77,6 +77,7 @@ class Drafter:
         # A sequence that fits alone can always be drafted for once the others make room.
         self._limits = replace(own, max_model_len=min(own.max_model_len, own.num_blocks * own.block_size))
         self._planner = Planner(self._pool, limits)
+        self._max_branches = limits.max_branches
         self._model = model
         self._max_num_seqs = max_num_seqs
         self._clock = clock
@@ -101,7 +102,7 @@ class Drafter:
                 self._open(event)
             case Updated(stream, update):
                 if sequence := self._sequences.get((stream, update.sequence_id)):
-                    sequence.update(update)
+                    sequence.update(replace(update, fan_out=min(update.fan_out, self._max_branches)))
             case Committed():
                 self._commit(event)
             case Closed(stream, sequence_id):
@@ -127,7 +128,7 @@ class Drafter:
         return self._take_output() or None
 
     def _open(self, event: Opened) -> None:
-        request = event.request
+        request = replace(event.request, fan_out=min(event.request.fan_out, self._max_branches))
         try:
             self._check(event.stream, request)
         except (InvalidRequest, Exhausted, VocabularyMismatch) as error:

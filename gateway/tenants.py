@@ -36,7 +36,7 @@ class Tenant:
     mode: str = "ratio"  # or "coupled": how drafts are verified (docs/exactness.md)
     num_draft_tokens: int = 4  # K: most draft tokens in one verify pass
     fan_out: int = 4  # outcomes that a drafter drafts for ahead of each commit
-    max_wait_ms: float = 2.0  # longest wait of a lone sequence for a draft
+    max_wait_ms: float = 50.0  # longest wait of a lone sequence for a draft; the verifier waits less if it pays less
     max_tokens: int = 4096  # largest output
     max_concurrent: int = 256  # requests at one time
 

@@ -38,6 +38,9 @@ def main(
     cuda_graphs: command_line.CudaGraphs = True,
     graph_memory_mib: command_line.GraphMemoryMib = 2048,
     metrics_listen: command_line.MetricsListen = "",
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a timeline of the steps here at the end, for Perfetto.")
+    ] = None,
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
 ) -> None:
@@ -65,6 +68,7 @@ def main(
             name=name,
             max_waiting=max_waiting,
             ngram_fallback=ngram_fallback,
+            trace=trace,
         )
     server.run(serve_verifier(config))
 

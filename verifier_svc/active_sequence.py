@@ -16,6 +16,7 @@ from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key
 from verifier_svc.draft_check import Refusal, refusal
 from verifier_svc.draft_tree import DraftPath, DraftTree, after_committed
+from verifier_svc.patience import Patience
 from verifier_svc.stopping import StopRule
 
 
@@ -43,6 +44,8 @@ class ActiveSequence:
         self.started = False  # some of it was computed
         self.hit: bool | None = None  # None: not looked at since it became ready
         self.num_commits = 0
+        self.patience = Patience()
+        self._started_at = opened_at  # the pass that is under way
         self._tree = DraftTree()
         self._ngram = NgramProposer() if NGRAM in local_proposers and NGRAM in request.proposers else None
         self._has_remote_proposer = bool(set(request.proposers) - set(local_proposers))
@@ -75,7 +78,7 @@ class ActiveSequence:
 
     @property
     def wait_ends_at(self) -> float:
-        return self.ready_at + self.max_wait_us * 1e-6
+        return self.ready_at + min(self.max_wait_us * 1e-6, self.patience.seconds)
 
     def update(self, update: Update) -> None:
         self.engine.num_draft_tokens = update.num_draft_tokens
@@ -97,6 +100,7 @@ class ActiveSequence:
         self._silent = self._silent or (self.awaits_drafts and now >= self.wait_ends_at)
         self.waited += now - self.ready_at
         self.started = True
+        self._started_at = now
         path = self._tree.best_path(share.num_draft_tokens, self.request.proposers)
         return path if path.tokens else self._local_path(share.num_draft_tokens)
 
@@ -121,6 +125,13 @@ class ActiveSequence:
             accept_key=self._accept_key,
             sample_index=self.request.sample_index,
         )
+
+    def note_pass(self, share: Share, path: DraftPath, num_accepted: int, now: float) -> None:
+        """What a pass that has just ended cost and brought; one that fed a prompt says nothing about decoding."""
+        if share.num_tokens == 1 and share.num_draft_tokens:
+            self.patience.note_pass(
+                now - self._started_at, num_draft_tokens=len(path.tokens), num_accepted=num_accepted
+            )
 
     def commit(self, token_ids: tuple[int, ...], num_accepted: int) -> None:
         """Makes tokens final: the engine keeps their KV, the tree what agrees with them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from slipstream.config import EngineConfig
 from slipstream.metrics.endpoint import check_address
@@ -20,10 +21,13 @@ class VerifierConfig:
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch
     ngram_fallback: bool = True  # drafts by n-gram here when a sequence that allows it has no drafts
+    trace: Path | None = None  # where to write what happened when (slipstream/tracing.py); None = nowhere
     max_queued_messages: int = 1024  # of one stream, before a gateway that does not read is cut off
 
     def __post_init__(self) -> None:
         check_address(self.metrics_listen)
+        if self.trace is not None and not self.trace.resolve().parent.is_dir():
+            raise ValueError(f"trace is {self.trace}, whose folder does not exist; make it first")
         for name, least in (("max_waiting", 0), ("max_queued_messages", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")

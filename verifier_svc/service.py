@@ -14,6 +14,7 @@ from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.metrics.load import load_gauges
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.tracing import NO_TRACE, Trace, tracing
 from slipstream.wire import server
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_svc.config import VerifierConfig
@@ -26,7 +27,7 @@ from verifier_svc.warm_up import warm_up
 _DRAIN_POLL_SECONDS = 0.02
 
 
-def make_verifier(config: VerifierConfig) -> Verifier:
+def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE) -> Verifier:
     """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
     engine = config.engine
     scheduler = Scheduler(
@@ -37,9 +38,9 @@ def make_verifier(config: VerifierConfig) -> Verifier:
     folder = engine.model if engine.model.is_dir() else engine.model.parent
     tokenizer = Tokenizer.from_folder(folder)
     local_proposers = (NGRAM,) if config.ngram_fallback else ()
-    runner = make_runner(engine)
+    runner = make_runner(engine, trace=trace)
     warm_up(runner)
-    return Verifier(runner, tokenizer, scheduler, local_proposers=local_proposers)
+    return Verifier(runner, tokenizer, scheduler, local_proposers=local_proposers, trace=trace)
 
 
 def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
@@ -73,12 +74,16 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
 
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
-    verifier = make_verifier(config)
+    with tracing(config.trace) as trace:
+        await _serve(config, make_verifier(config, trace), trace)
+
+
+async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> None:
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     streams = OutgoingStreams(config.max_queued_messages)
     engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, failure.set_exception, name="verifier")
     servicer = VerifierServicer(
-        engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics
+        engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics, trace
     )
     engine.start()
     try:

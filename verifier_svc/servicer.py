@@ -14,6 +14,7 @@ from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
 from slipstream.request import SequenceRequest
 from slipstream.sequence_log import SequenceLog
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.tracing import NO_TRACE, Trace
 from slipstream.wire import codec
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
@@ -33,12 +34,14 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         tokenizer: Tokenizer,
         info: Callable[[], ModelInfo],
         metrics: VerifierMetrics,
+        trace: Trace = NO_TRACE,
     ) -> None:
         self._post = post
         self._streams = streams
         self._tokenizer = tokenizer
         self._info = info
         self._metrics = metrics
+        self._trace = trace
 
     async def Verify(
         self,
@@ -50,7 +53,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         try:
             async for output in stream.outputs():
                 note_ends(output, log)
-                for response in to_responses(output):
+                with self._trace.span("commit out", f"{len(output.commits.commits)} sequences"):
+                    responses = list(to_responses(output))
+                for response in responses:
                     yield response
             await reader  # it is done; what went wrong in it is this call's failure
         finally:
@@ -76,7 +81,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
     ) -> None:
         try:
             async for request in requests:
-                message = to_message(request)
+                with self._trace.span("gRPC in", request.WhichOneof("message") or "unknown"):
+                    message = to_message(request)
                 self._count_malformed(request, message)
                 if isinstance(message, SequenceRequest):
                     stream.note_open(message.sequence_id)

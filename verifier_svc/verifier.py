@@ -16,6 +16,7 @@ from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.tracing import NO_TRACE, Trace
 from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.admission import Served
 from verifier_svc.draft_tree import DraftPath
@@ -52,6 +53,7 @@ class Verifier:
         *,
         local_proposers: Collection[str] = (NGRAM,),
         clock: Callable[[], float] = time.monotonic,
+        trace: Trace = NO_TRACE,
     ) -> None:
         self.metrics = VerifierMetrics()
         self.pool = BlockPool(runner.kv_cache.num_blocks, runner.kv_cache.block_size)
@@ -65,6 +67,7 @@ class Verifier:
         self._runner = runner
         self._scheduler = scheduler
         self._clock = clock
+        self._trace = trace
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -96,11 +99,13 @@ class Verifier:
         self._note_hits()
         if started < next_start(self.sequences.all):
             return self._outputs({}, StepReport())
-        passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
+        with self._trace.span("schedule", "schedule"):
+            passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
         scheduled = self._clock()
         verdicts = self._verify(passes)
         verify_seconds = self._clock() - scheduled
-        commits = self._commit(passes, verdicts)
+        with self._trace.span("schedule", "commit"):
+            commits = self._commit(passes, verdicts)
         report = self._report(passes, started)
         self.metrics.record_step(report, num_sequences=len(passes), verify_seconds=verify_seconds)
         return self._outputs(commits, report)
@@ -144,6 +149,7 @@ class Verifier:
 
     def _commit_pass(self, one: Pass, verdict: Verdict) -> Commit:
         active = one.active
+        active.note_pass(one.share, one.path, verdict.num_accepted, active.ready_at)
         taken = active.stop.take(verdict.token_ids)
         commit = Commit(
             sequence_id=active.request.sequence_id,

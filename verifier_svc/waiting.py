@@ -6,7 +6,8 @@ pass without drafts costs as much as one with them and there is nobody else to u
 open nobody waits: a batch never stalls for one sequence's miss, and who has no drafts goes on with a local n-gram draft
 or with none.
 
-The lone sequence waits for at most its `max_wait_us` from the moment it became ready, and only if
+The lone sequence waits for as long as its drafts are worth, by its own passes (patience.py), and for at most its
+`max_wait_us`, from the moment it became ready; and only if
 
 * it may be drafted at all (K > 0, and room for a draft and a token after it),
 * only its last token is to be computed (a prompt is work enough meanwhile),

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 from gateway.proposers.proposer import SendDraft
 from slipstream.exchange import Commit, Draft, DraftToken, LawKind
-from slipstream.proposers.ngram import NAME, NgramProposer
+from slipstream.proposers.ngram import MAX_MATCH, MIN_MATCH, NAME, NgramProposer
 from slipstream.wire.codec import draft_to_wire
+
+LONG_MATCH = MAX_MATCH - 1  # beside another proposer: a shorter match is right less often than a draft model
 
 
 class NgramDrafts:
     """Keeps 2K + 1 tokens ahead: after a pass that accepts K and adds one, the verifier has K more in its tree."""
 
-    def __init__(self, sequence_id: int, num_draft_tokens: int, send: SendDraft) -> None:
+    def __init__(self, sequence_id: int, num_draft_tokens: int, send: SendDraft, *, min_match: int = MIN_MATCH) -> None:
         self._sequence_id = sequence_id
         self._path_length = 2 * num_draft_tokens + 1
         self._send = send
-        self._index = NgramProposer()
+        self._index = NgramProposer(min_match=min_match)
         self._ahead: tuple[int, ...] = ()  # what the verifier's tree holds after the committed prefix
         self._draw = 0
 

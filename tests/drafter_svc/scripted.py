@@ -90,6 +90,7 @@ class Setup:
     max_rows: int = 64
     max_tokens: int = 128
     max_prefill_tokens: int = 8
+    max_branches: int = 64
     max_num_seqs: int = 8
     logits: Callable[[Sequence[int]], npt.NDArray[np.float32]] = context_logits
     clock: Callable[[], float] = lambda: 0.0
@@ -106,7 +107,12 @@ class Setup:
         self.runner = ScriptedRunner(limits, self.logits)
         self.drafter = Drafter(
             DraftModel(self.runner, limits, num_target_ids=VOCAB, num_kept=8),
-            RowLimits(max_rows=self.max_rows, max_tokens=self.max_tokens, max_prefill_tokens=self.max_prefill_tokens),
+            RowLimits(
+                max_rows=self.max_rows,
+                max_tokens=self.max_tokens,
+                max_prefill_tokens=self.max_prefill_tokens,
+                max_branches=self.max_branches,
+            ),
             ModelInfo(
                 name="scripted",
                 vocabulary_hash=VOCABULARY_HASH,

@@ -13,7 +13,15 @@ ENGINE = EngineConfig(model=Path(__file__), max_num_batched_tokens=32)
 
 
 @pytest.mark.parametrize(
-    "field, value", [("max_rows", 0), ("max_rows", 33), ("max_prefill_tokens", 0), ("num_kept", 0), ("num_kept", 5000)]
+    "field, value",
+    [
+        ("max_rows", 0),
+        ("max_rows", 33),
+        ("max_prefill_tokens", 0),
+        ("num_kept", 0),
+        ("num_kept", 5000),
+        ("max_branches", -1),
+    ],
 )
 def test_a_value_out_of_range_is_named(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{field}.*{value}"):

@@ -395,6 +395,15 @@ def test_an_update_applies_from_the_next_round() -> None:
     assert setup.drafts() == []
 
 
+def test_a_drafter_may_grant_fewer_branches_than_are_asked_for() -> None:
+    setup = Setup(max_branches=0)
+    setup.open(request(temperature=0.0, fan_out=4))
+    assert len(setup.drafts()) == 1
+    setup.drafter.handle(Updated(STREAM, Update(7, num_draft_tokens=3, fan_out=4, max_wait_us=0)))
+    setup.commit(Commit(7, 5, (int(context_logits([1, 2, 3, 4, 5]).argmin()),)))
+    assert len(setup.drafts()) == 1, "the path that comes next, and nothing ahead of it"
+
+
 @pytest.mark.parametrize(
     "bad, error, words",
     [

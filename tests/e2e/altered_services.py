@@ -7,6 +7,7 @@ test that the right services pass must fail on every one of them.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -21,13 +22,14 @@ from slipstream.sampling import draft_law
 from verifier_svc import draft_tree, waiting
 from verifier_svc import verifier as verifier_domain
 from verifier_svc.active_sequence import ActiveSequence
+from verifier_svc.patience import Patience
 
 NUM_TRULY_KEPT = 2
 CONFIDENT = 0.4
 
 
 def patient() -> None:
-    """Every sequence, not only a lone one, waits up to its bound for drafts; for its first token too."""
+    """Every sequence, not only a lone one, waits up to its bound for drafts, paying or not; for its first token too."""
 
     def awaits_drafts(self: ActiveSequence) -> bool:
         return self._has_remote_proposer and not self._silent and self.max_wait_us > 0 and not self.has_drafts
@@ -36,6 +38,7 @@ def patient() -> None:
         starts = (one.wait_ends_at if one.awaits_drafts else waiting.AT_ONCE for one in sequences)
         return max(starts, default=waiting.NEVER)
 
+    Patience.seconds = math.inf  # type: ignore[assignment, method-assign]
     ActiveSequence.awaits_drafts = property(awaits_drafts)  # type: ignore[assignment, method-assign]
     verifier_domain.next_start = next_start  # type: ignore[attr-defined]
 

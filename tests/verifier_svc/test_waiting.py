@@ -69,6 +69,7 @@ def test_with_a_second_sequence_open_nobody_waits(tokenizer):
 
 def test_a_drafter_that_let_a_wait_run_out_is_not_waited_for_until_it_speaks(tokenizer):
     harness = opened(tokenizer)
+    harness.pass_seconds = 0.02
     harness.now += 0.005
     harness.step(seconds=0)
     assert start(harness) == AT_ONCE
@@ -78,10 +79,20 @@ def test_a_drafter_that_let_a_wait_run_out_is_not_waited_for_until_it_speaks(tok
 
 def test_going_on_at_once_in_company_is_not_silence_of_the_drafter(tokenizer):
     harness = opened(tokenizer)
+    harness.pass_seconds = 0.02
     harness.open(PROMPT, 2, sampling={"max_tokens": 1})
     harness.step(seconds=0)
     assert len(harness.verifier.sequences) == 1
     assert start(harness) == pytest.approx(harness.now + 0.005)
+
+
+def test_nobody_waits_longer_than_drafts_are_worth(tokenizer):
+    harness = opened(tokenizer)
+    harness.pass_seconds = 0.001
+    for _ in range(4):  # passes of 1 ms: even four accepted tokens are worth less than the 5 ms allowed
+        harness.draft(next(iter(harness.verifier.sequences.all)).engine.num_tokens, [23, 23])
+        harness.step(seconds=0)
+    assert harness.now < start(harness) < harness.now + 0.002
 
 
 def test_new_bounds_end_a_wait(tokenizer):

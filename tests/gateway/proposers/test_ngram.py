@@ -13,10 +13,10 @@ from slipstream.wire.v1 import exchange_pb2
 class Started:
     """Drafts with K = 2 for a sequence that starts with these tokens; `sent` is what the verifier got."""
 
-    def __init__(self, token_ids: Sequence[int]) -> None:
+    def __init__(self, token_ids: Sequence[int], min_match: int = 2) -> None:
         self.sent: list[Draft] = []
         self.committed = list(token_ids)
-        self.drafts = NgramDrafts(7, 2, self._receive)
+        self.drafts = NgramDrafts(7, 2, self._receive, min_match=min_match)
         self.drafts.start(self.committed)
 
     def commit(self, *token_ids: int) -> None:
@@ -70,3 +70,8 @@ def test_a_commit_that_a_move_has_taken_in_already_is_not_counted_twice() -> Non
     started.drafts.start([1, 2, 3, 1, 2, 3])
     started.commit(3)
     assert started.sent[-1].base == 6
+
+
+def test_a_match_shorter_than_asked_for_drafts_nothing() -> None:
+    assert not Started([1, 2, 3, 4, 9, 2, 3, 4], min_match=4).sent
+    assert Started([1, 2, 3, 4, 9, 1, 2, 3, 4], min_match=4).last_path[:2] == [9, 1]
