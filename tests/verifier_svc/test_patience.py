@@ -1,0 +1,36 @@
+import math
+
+import pytest
+
+from verifier_svc.patience import Patience
+
+
+def after(*passes: tuple[float, int, int]) -> Patience:
+    patience = Patience()
+    for seconds, num_draft_tokens, num_accepted in passes:
+        patience.note_pass(seconds, num_draft_tokens=num_draft_tokens, num_accepted=num_accepted)
+    return patience
+
+
+def test_before_anything_was_measured_it_sets_no_bound() -> None:
+    assert Patience().seconds == math.inf
+
+
+def test_a_wait_may_cost_what_the_accepted_tokens_would_have_cost_without_drafts() -> None:
+    assert after(*[(0.02, 4, 3)] * 100).seconds == pytest.approx(3 * 0.02, rel=1e-3)
+
+
+def test_drafts_that_are_never_accepted_are_not_waited_for() -> None:
+    assert after(*[(0.02, 4, 0)] * 100).seconds < 1e-4
+
+
+def test_who_never_delivers_is_not_waited_for() -> None:
+    assert after(*[(0.02, 0, 0)] * 100).seconds < 1e-4
+
+
+def test_patience_returns_with_drafts_that_come_by_themselves() -> None:
+    assert after(*[(0.02, 0, 0)] * 100, *[(0.02, 4, 2)] * 40).seconds == pytest.approx(2 * 0.02, rel=0.05)
+
+
+def test_one_bad_pass_changes_little() -> None:
+    assert after(*[(0.02, 4, 2)] * 50, (0.02, 4, 0)).seconds > 0.9 * 2 * 0.02 * 0.99

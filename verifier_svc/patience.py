@@ -1,0 +1,43 @@
+"""How long waiting for drafts pays, from what one sequence's passes cost and brought. Knows committed history only.
+
+That blindness is part of exactness (docs/exactness.md): a bound that had seen discarded drafts could steer what follows
+them. Accepted counts and times are of passes whose tokens are final.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+_DECAY: Final = 0.9  # per pass: about the last ten count
+_COLD_ACCEPTED: Final = 2.0  # draft tokens, before any were checked
+
+
+class Patience:
+    """A pass without drafts brings one token and costs a pass. One with drafts brings `accepted` more.
+
+    Waiting w for them pays while (1 + accepted) / (w + pass) > 1 / pass, so while w < accepted * pass; and as often as
+    waits end without drafts, by so much less. What comes in time by itself counts as a wait that paid, so that patience
+    with a drafter that has become faster returns.
+    """
+
+    def __init__(self) -> None:
+        self._pass_seconds: float | None = None
+        self._accepted = _COLD_ACCEPTED  # draft tokens per pass that had some
+        self._served = 1.0  # share of passes that had some
+
+    @property
+    def seconds(self) -> float:
+        """No bound before the first pass was measured: then it is the gateway's alone."""
+        return math.inf if self._pass_seconds is None else self._served * self._accepted * self._pass_seconds
+
+    def note_pass(self, seconds: float, *, num_draft_tokens: int, num_accepted: int) -> None:
+        """One decoding pass took so long; `num_draft_tokens` from elsewhere were checked in it."""
+        self._pass_seconds = _mix(seconds if self._pass_seconds is None else self._pass_seconds, seconds)
+        self._served = _mix(self._served, float(num_draft_tokens > 0))
+        if num_draft_tokens:
+            self._accepted = _mix(self._accepted, num_accepted)
+
+
+def _mix(mean: float, value: float) -> float:
+    return _DECAY * mean + (1 - _DECAY) * value
