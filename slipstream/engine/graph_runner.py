@@ -7,6 +7,7 @@ checks need. Nothing waits for the GPU but `verify`, once, for the verdicts.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
-from slipstream.engine.graph_capture import Capture, GraphCapture, Replay
+from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Replay
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
 from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
@@ -26,6 +27,7 @@ from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_tabl
 from slipstream.kernels.prepare_inputs import prepare_inputs
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.tracing import NO_TRACE, Trace
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,8 +43,9 @@ class GraphRunner(ModelRunner):
         *,
         buckets: Sequence[Bucket],
         capture: Capture,
+        trace: Trace = NO_TRACE,
     ) -> None:
-        super().__init__(model, kv_cache, max_model_len)
+        super().__init__(model, kv_cache, max_model_len, trace=trace)
         self.num_graph_steps: Counter[Bucket] = Counter()
         self.num_eager_steps = 0
         self._buckets = sorted(buckets)
@@ -51,12 +54,13 @@ class GraphRunner(ModelRunner):
         self._verifications: dict[tuple[Bucket, Needs], Replay] = {}
         max_blocks = -(-self.max_model_len // kv_cache.block_size)
         self._buffers = StepBuffers(self._buckets, max_blocks=max_blocks, device=self._device)
-        most_rows, most_seqs = (max(sizes) for sizes in zip(*((b.num_rows, b.num_seqs) for b in buckets), strict=True))
+        self._most_rows = max(bucket.num_rows for bucket in buckets)
+        most_seqs = max(bucket.num_seqs for bucket in buckets)
         on_gpu = self._device.type == "cuda"
-        self._logits = torch.zeros(most_rows, self.config.vocab_size, dtype=model.dtype, device=self._device)
+        self._logits = torch.zeros(self._most_rows, self.config.vocab_size, dtype=model.dtype, device=self._device)
         self._decided = torch.zeros(most_seqs, 2, dtype=torch.int32, device=self._device)
         self._on_host = torch.zeros(most_seqs, 2, dtype=torch.int32, pin_memory=on_gpu)
-        self._done = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._clock = GpuClock() if on_gpu else None
 
     @torch.inference_mode()
     def prepare(self) -> None:
@@ -82,24 +86,30 @@ class GraphRunner(ModelRunner):
             logits = self.forward(chunks)
             return verify(logits, checks)
         self.num_graph_steps[bucket] += 1
-        self._launch(bucket, chunks, checks, words)
-        self._wait()
+        name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}"
+        with self._trace.span("launch", name):
+            self._launch(bucket, chunks, checks, words)
+        self._wait(name)
         return to_verdicts(checks, self._on_host)
 
     def _launch(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
     ) -> None:
+        if self._clock is not None:
+            self._clock.start()
         self._buffers.upload(bucket, chunks, checks, words)
         self._pass(bucket)()
         if checks:
             self._verification(bucket, Needs.of(words))()
         self._on_host.copy_(self._decided, non_blocking=True)
 
-    def _wait(self) -> None:
+    def _wait(self, name: str) -> None:
         """The one place where a step waits for the GPU; the interpreter runs other threads meanwhile."""
-        if self._done is not None:
-            self._done.record()
-            self._done.synchronize()
+        if self._clock is not None:
+            self._clock.wait()
+            if self._trace.is_on:
+                now = time.perf_counter()
+                self._trace.add("GPU", name, now - self._clock.seconds(), now)
 
     def _pass(self, bucket: Bucket) -> Replay:
         if bucket not in self._passes:
@@ -144,7 +154,7 @@ class GraphRunner(ModelRunner):
             words=inputs.plain_words if plain else inputs.words,
             starts=inputs.row_starts,
             law_width=0 if plain else WIDEST_LAW,
-            max_rows=bucket.num_rows,
+            max_rows=self._most_rows,  # one kernel for all buckets
             limited=needs is Needs.LIMITS,
             searched=needs is Needs.LIMITS,
             drawn=not plain,
@@ -152,8 +162,10 @@ class GraphRunner(ModelRunner):
         self._decided[: bucket.num_seqs].copy_(verify_table(self._logits[: bucket.num_rows], table))
 
 
-def make_graph_runner(model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig) -> GraphRunner:
+def make_graph_runner(
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, trace: Trace = NO_TRACE
+) -> GraphRunner:
     """A runner on the model's GPU for batches of the configured size."""
     capture = GraphCapture(model.embedding.device, config.graph_memory_bytes)
     buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=config.max_num_batched_tokens)
-    return GraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture)
+    return GraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture, trace=trace)

@@ -16,6 +16,7 @@ from slipstream.models.loader import load_config, load_model, open_checkpoint
 from slipstream.models.widen import SHAPES, widen, widened_config
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.verification import verify
+from slipstream.tracing import NO_TRACE, Trace
 
 
 class ModelRunner:
@@ -25,9 +26,12 @@ class ModelRunner:
     kv_cache: KVCache  # .num_blocks, .block_size
     max_model_len: int  # most positions a sequence may have
 
-    def __init__(self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0) -> None:
+    def __init__(
+        self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0, *, trace: Trace = NO_TRACE
+    ) -> None:
         self._model = model
         self._device = model.embedding.device
+        self._trace = trace
         self.config = model.config
         self.kv_cache = kv_cache
         self.max_model_len = max_model_len or model.config.max_position_embeddings
@@ -43,8 +47,10 @@ class ModelRunner:
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         """One whole step: feeds the chunks and verifies the checks of those that want logits, in their order."""
-        logits = self.forward(chunks)
-        return verify(logits, checks) if checks else []
+        with self._trace.span("model", f"{len(chunks)} sequences"):
+            logits = self.forward(chunks)
+        with self._trace.span("verification", f"{len(checks)} sequences"):
+            return verify(logits, checks) if checks else []
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -52,7 +58,7 @@ class ModelRunner:
         self.kv_cache.copy_blocks(pairs)
 
 
-def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunner:
+def make_runner(config: EngineConfig, *, pack_weights: bool = True, trace: Trace = NO_TRACE) -> ModelRunner:
     """Loads the model, decides how many KV blocks it gets, and sets the math library's threads.
 
     `pack_weights` only changes speed (see layers/linear.py).
@@ -77,8 +83,8 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True) -> ModelRunn
     if device.type == "cuda" and config.cuda_graphs:
         from slipstream.engine.graph_runner import make_graph_runner  # Triton is for GPUs only
 
-        return make_graph_runner(model, kv_cache, max_model_len, config)
-    return ModelRunner(model, kv_cache, max_model_len)
+        return make_graph_runner(model, kv_cache, max_model_len, config, trace)
+    return ModelRunner(model, kv_cache, max_model_len, trace=trace)
 
 
 def _device(config: EngineConfig) -> torch.device:
