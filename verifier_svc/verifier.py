@@ -149,6 +149,7 @@ class Verifier:
 
     def _commit_pass(self, one: Pass, verdict: Verdict) -> Commit:
         active = one.active
+        active.note_pass(one.share, one.path, verdict.num_accepted, active.ready_at)
         taken = active.stop.take(verdict.token_ids)
         commit = Commit(
             sequence_id=active.request.sequence_id,
