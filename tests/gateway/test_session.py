@@ -116,12 +116,12 @@ async def test_a_step_of_two_sequences_is_one_message_to_each_side(
 ) -> None:
     tenant = Tenant(name="all", anonymous=True, proposers=("ngram", "draft_model"), num_draft_tokens=2)
     async with running_gateway([verifier], [drafter]) as gateway:
-        clients = [Client(gateway, tenant, prompt=(1, 2, 3)) for _ in range(2)]
+        clients = [Client(gateway, tenant, prompt=(1, 2, 3, 4)) for _ in range(2)]
         await opened(drafter, 2)
         await opened(verifier, 2)
         journal.clear()
         first, second = (request.sequence_id for request in verifier.opens)
-        verifier.commit_all([Commit(first, 3, (1, 2)), Commit(second, 3, (1, 2))])
+        verifier.commit_all([Commit(first, 4, (1, 2, 3, 4)), Commit(second, 4, (1, 2, 3, 4))])
         await eventually(lambda: len(journal) == 2)
         for client in clients:
             client.task.cancel()
