@@ -21,11 +21,11 @@ PYTEST = [
 ]
 SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
 STEPS = {  # seconds at most, command
-    "tests": (85, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
+    "tests": (75, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
     "step": (55, [sys.executable, "-m", "bench.bench_step"]),
-    "limits": (25, [sys.executable, "-m", "bench.bench_kernels", "--only", "verify"]),
-    "decode": (75, [sys.executable, "-m", "bench.bench_decode", "--trace"]),
-    "verify": (45, [sys.executable, "-m", "bench.bench_verify"]),
+    "limits": (20, [sys.executable, "-m", "bench.bench_kernels", "--only", "verify"]),
+    "decode": (60, [sys.executable, "-m", "bench.bench_decode", "--trace"]),
+    "verify": (45, [sys.executable, "-m", "bench.bench_verify", "--only", "x 5 over"]),
     "verify_apart": (40, [sys.executable, "-m", "bench.bench_verify", "--no-overlap"]),
     "sweep": (60, [sys.executable, "-m", "bench.sweep_linear"]),
     "verify_library": (40, [sys.executable, "-m", "bench.bench_verify", "--library-products"]),
