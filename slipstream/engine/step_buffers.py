@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -13,10 +13,11 @@ import torch
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
-from slipstream.kernels.gpu.check_table import NUM_COLUMNS, Needs, padding_row
+from slipstream.kernels.gpu.check_table import NUM_COLUMNS, PADDING_ROW, Needs
 from slipstream.sampling.check import SequenceCheck
 
 WIDEST_LAW = 64  # tokens of a sparse law that a captured step has room for
+Ints = npt.NDArray[np.int32]
 WIDTH = NUM_COLUMNS + 2 * WIDEST_LAW
 
 
@@ -34,22 +35,43 @@ class StepInputs:
     plain_words: torch.Tensor  # [num_rows, NUM_COLUMNS], in the same place: checks without
 
 
+@dataclass(frozen=True, slots=True)
+class _HostParts:
+    """The same on the host, as numpy sees it."""
+
+    token_ids: Ints
+    query_starts: Ints
+    context_lens: Ints
+    logits_rows: Ints
+    row_starts: Ints
+    block_tables: Ints
+    words: Ints
+    plain_words: Ints
+
+
 class StepBuffers:
     """One buffer on the host, pinned where there is a GPU, and one on the device, for all buckets."""
 
     def __init__(self, buckets: Sequence[Bucket], *, max_blocks: int, device: torch.device) -> None:
-        self._max_blocks = max_blocks
-        size = max(_Layout(bucket, max_blocks).size for bucket in buckets)
-        self._host = torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._words: npt.NDArray[np.int32] = self._host.numpy()
-        self._device = torch.zeros(size, dtype=torch.int32, device=device)
-        self._layouts = {bucket: _Layout(bucket, max_blocks) for bucket in buckets}
+        layouts = {bucket: _layout(bucket, max_blocks) for bucket in buckets}
+        size = max(layout.size for layout in layouts.values())
+        host = torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda")
+        on_device = torch.zeros(size, dtype=torch.int32, device=device)
+        self._inputs = {bucket: StepInputs(*layout.parts(on_device)) for bucket, layout in layouts.items()}
+        self._host = {
+            bucket: _HostParts(*(part.numpy() for part in layout.parts(host))) for bucket, layout in layouts.items()
+        }
+        self._copies = {
+            (bucket, plain): (on_device[: layout.end(plain)], host[: layout.end(plain)])
+            for bucket, layout in layouts.items()
+            for plain in (False, True)
+        }
 
     def inputs(self, bucket: Bucket) -> StepInputs:
         """Where a step of this bucket finds its inputs on the device."""
-        return self._layouts[bucket].inputs(self._device)
+        return self._inputs[bucket]
 
-    def holds(self, words: npt.NDArray[np.int32]) -> bool:
+    def holds(self, words: Ints) -> bool:
         """Whether these rows' laws are not too long."""
         return bool(words.shape[1] <= WIDTH)
 
@@ -58,89 +80,66 @@ class StepBuffers:
         bucket: Bucket,
         chunks: Sequence[Chunk],
         checks: Sequence[SequenceCheck],
-        words: npt.NDArray[np.int32],  # [num_rows, width], from check_words
+        words: Ints,  # [num_rows, width], from check_words
     ) -> None:
         """Writes the step and starts its copy; the one before must have ended."""
-        layout = self._layouts[bucket]
-        _write_chunks(layout, self._words, chunks)
-        _write_starts(
-            layout.part(self._words, "row_starts"), accumulate((len(check.draft) + 1 for check in checks), initial=0)
-        )
-        plain = Needs.of(words) is Needs.MATCH
-        _write_checks(layout.rows(self._words, plain), words)
-        end = layout.used(plain)
-        self._device[:end].copy_(self._host[:end], non_blocking=True)
+        parts, plain = self._host[bucket], Needs.of(words) is Needs.MATCH
+        _write_chunks(parts, chunks)
+        _write_starts(parts.row_starts, accumulate((len(check.draft) + 1 for check in checks), initial=0))
+        _write_checks(parts.plain_words if plain else parts.words, words)
+        on_device, host = self._copies[bucket, plain]
+        on_device.copy_(host, non_blocking=True)
 
 
+@dataclass(frozen=True, slots=True)
 class _Layout:
     """Where each part of a bucket's inputs lies. The checks come last: of them only the used width is copied."""
 
-    def __init__(self, bucket: Bucket, max_blocks: int) -> None:
-        self._bucket, self._max_blocks = bucket, max_blocks
-        self._sizes = {
-            "token_ids": bucket.num_tokens,
-            "query_starts": bucket.num_seqs + 1,
-            "context_lens": bucket.num_seqs,
-            "logits_rows": bucket.num_rows,
-            "row_starts": bucket.num_seqs + 1,
-            "block_tables": bucket.num_seqs * max_blocks,
-            "words": bucket.num_rows * WIDTH,
-        }
-
-    @cached_property
-    def _starts(self) -> dict[str, int]:
-        """Each part starts at a multiple of 16 bytes, as kernels like it."""
-        padded = [-(-size // 4) * 4 for size in self._sizes.values()]
-        return dict(zip(self._sizes, accumulate(padded, initial=0), strict=False))
+    shapes: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]  # multiples of 16 bytes, as kernels like it
+    num_rows: int
 
     @property
     def size(self) -> int:
-        return self._starts["words"] + self._sizes["words"]
+        return self.end(plain=False)
 
-    def used(self, plain: bool) -> int:
-        return self._starts["words"] + self._bucket.num_rows * (NUM_COLUMNS if plain else WIDTH)
+    def end(self, plain: bool) -> int:
+        """Words up to the end of the checks with laws, or of those without."""
+        return self.starts[-1] + self.num_rows * (NUM_COLUMNS if plain else WIDTH)
 
-    def part(self, words: npt.NDArray[np.int32], name: str) -> npt.NDArray[np.int32]:
-        return words[self._starts[name] : self._starts[name] + self._sizes[name]]
-
-    def rows(self, words: npt.NDArray[np.int32], plain: bool) -> npt.NDArray[np.int32]:
-        flat = self.part(words, "words")
-        return (
-            flat[: self._bucket.num_rows * NUM_COLUMNS].reshape(-1, NUM_COLUMNS) if plain else flat.reshape(-1, WIDTH)
-        )
-
-    def inputs(self, device: torch.Tensor) -> StepInputs:
-        parts = {name: device[start : start + self._sizes[name]] for name, start in self._starts.items()}
-        rows = self._bucket.num_rows
-        tables, words = parts.pop("block_tables"), parts.pop("words")
-        return StepInputs(
-            **parts,
-            block_tables=tables.view(self._bucket.num_seqs, self._max_blocks),
-            words=words.view(rows, WIDTH),
-            plain_words=words[: rows * NUM_COLUMNS].view(rows, NUM_COLUMNS),
-        )
+    def parts(self, words: torch.Tensor) -> list[torch.Tensor]:
+        """Views in the order of StepInputs."""
+        return [
+            words[start : start + math.prod(shape)].view(shape)
+            for start, shape in zip(self.starts, self.shapes, strict=True)
+        ]
 
 
-def _write_chunks(layout: _Layout, words: npt.NDArray[np.int32], chunks: Sequence[Chunk]) -> None:
+def _layout(bucket: Bucket, max_blocks: int) -> _Layout:
+    seqs, rows = bucket.num_seqs, bucket.num_rows
+    before = ((bucket.num_tokens,), (seqs + 1,), (seqs,), (rows,), (seqs + 1,), (seqs, max_blocks))
+    starts = list(accumulate((-(-math.prod(shape) // 4) * 4 for shape in before), initial=0))
+    return _Layout((*before, (rows, WIDTH), (rows, NUM_COLUMNS)), (*starts, starts[-1]), rows)
+
+
+def _write_chunks(parts: _HostParts, chunks: Sequence[Chunk]) -> None:
     """The tokens of all chunks one after another; padded sequences and rows follow."""
     starts = list(accumulate((len(chunk.token_ids) for chunk in chunks), initial=0))
-    token_ids = layout.part(words, "token_ids")
-    token_ids[: starts[-1]] = [token for chunk in chunks for token in chunk.token_ids]
-    token_ids[starts[-1] :] = 0
-    _write_starts(layout.part(words, "query_starts"), starts)
-    context_lens = layout.part(words, "context_lens")
-    context_lens[: len(chunks)] = [chunk.end for chunk in chunks]
-    context_lens[len(chunks) :] = 0
-    rows = layout.part(words, "logits_rows")
-    wanted = [row for chunk, end in zip(chunks, starts[1:], strict=True) for row in range(end - chunk.num_logits, end)]
-    rows[: len(wanted)] = wanted
-    rows[len(wanted) :] = 0
-    tables = layout.part(words, "block_tables").reshape(len(context_lens), -1)
-    for row, chunk in zip(tables, chunks, strict=False):
+    _write(parts.token_ids, [token for chunk in chunks for token in chunk.token_ids])
+    _write_starts(parts.query_starts, starts)
+    _write(parts.context_lens, [chunk.end for chunk in chunks])
+    ends = zip(chunks, starts[1:], strict=True)
+    _write(parts.logits_rows, [row for chunk, end in ends for row in range(end - chunk.num_logits, end)])
+    for row, chunk in zip(parts.block_tables, chunks, strict=False):
         row[: len(chunk.block_ids)] = chunk.block_ids
 
 
-def _write_checks(rows: npt.NDArray[np.int32], words: npt.NDArray[np.int32]) -> None:
+def _write(target: Ints, values: list[int]) -> None:
+    target[: len(values)] = values
+    target[len(values) :] = 0
+
+
+def _write_checks(rows: Ints, words: Ints) -> None:
     """The checks' rows, then padding. Counts have their fixed place, whatever this step's longest law."""
     num_rows, width = words.shape
     law_width = (width - NUM_COLUMNS) // 2
@@ -148,10 +147,11 @@ def _write_checks(rows: npt.NDArray[np.int32], words: npt.NDArray[np.int32]) -> 
     if law_width:
         counts = NUM_COLUMNS + WIDEST_LAW
         rows[:num_rows, counts : counts + law_width] = words[:, NUM_COLUMNS + law_width :]
-    rows[num_rows:, :NUM_COLUMNS] = padding_row()
+    if num_rows < len(rows):
+        rows[num_rows:, :NUM_COLUMNS] = PADDING_ROW
 
 
-def _write_starts(target: npt.NDArray[np.int32], starts: Iterable[int]) -> None:
+def _write_starts(target: Ints, starts: Iterable[int]) -> None:
     """Where each part begins and the last ends; padded parts are empty."""
     starts = list(starts)
     target[: len(starts)] = starts

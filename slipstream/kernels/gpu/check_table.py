@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +53,17 @@ class Column(IntEnum):
 
 NUM_COLUMNS = 16
 FLOATS = (Column.TEMPERATURE, Column.TOP_P, Column.MIN_P_REACH, Column.UNIFORM, Column.DRAFT_PROB)
-INTEGERS = tuple(column for column in Column if column not in FLOATS)
 ONE = int(np.float32(1).view(np.int32))  # as a column of FLOATS holds it
+
+
+def _padding_row() -> npt.NDArray[np.int32]:
+    row = np.zeros(NUM_COLUMNS, dtype=np.int32)
+    row[Column.DRAFT_ID] = PAD
+    row[[Column.TEMPERATURE, Column.TOP_P]] = ONE
+    return row
+
+
+PADDING_ROW = _padding_row()  # belongs to no check: greedy, without a draft token, so that nothing can be accepted
 
 
 class Needs(Enum):
@@ -105,14 +115,6 @@ def pack_checks(checks: Sequence[SequenceCheck], vocab_size: int, device: torch.
     )
 
 
-def padding_row() -> npt.NDArray[np.int32]:
-    """The columns of a row that belongs to no check: greedy, without a draft token, so that nothing can be accepted."""
-    row = np.zeros(NUM_COLUMNS, dtype=np.int32)
-    row[Column.DRAFT_ID] = PAD
-    row[[Column.TEMPERATURE, Column.TOP_P]] = ONE
-    return row
-
-
 def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:
     """The table's rows: columns, then as many law token ids and as many counts as the longest law has."""
     if not checks:
@@ -134,30 +136,32 @@ def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray
 
 def _common_columns(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:
     """What all rows of a check share, with the position of its first: [num_seqs, NUM_COLUMNS]."""
-    columns = np.array([_row(check, vocab_size) for check in checks], dtype=np.float64)
-    words = np.zeros((len(checks), NUM_COLUMNS), dtype=np.int32)
-    words[:, FLOATS] = columns[:, FLOATS].astype(np.float32).view(np.int32)
-    words[:, INTEGERS] = columns[:, INTEGERS].astype(np.int64).astype(np.uint32).view(np.int32)
+    words = np.array([sampling_columns(check.sampling, vocab_size) for check in checks], dtype=np.int32)
+    words[:, Column.POSITION] = np.array([check.base for check in checks], dtype=np.uint32).view(np.int32)
+    words[:, Column.SAMPLE_INDEX] = np.array([check.sample_index for check in checks], dtype=np.uint32).view(np.int32)
     halves = np.array([check.seed for check in checks], dtype=np.uint64).view(np.int32).reshape(-1, 2)
-    words[:, Column.SEED_LOW], words[:, Column.SEED_HIGH] = halves.T  # little-endian: low word first
+    words[:, Column.SEED_LOW : Column.SEED_HIGH + 1] = halves  # little-endian: low word first
     return words
 
 
-def _row(check: SequenceCheck, vocab_size: int) -> list[float]:
-    sampling = check.sampling
-    row = [0.0] * len(Column)
+@lru_cache(maxsize=4096)
+def sampling_columns(sampling: SamplingParams, vocab_size: int) -> tuple[int, ...]:
+    """The columns that settings alone decide; a sequence asks for the same at every step."""
+    floats = dict.fromkeys(FLOATS, 0.0) | {
+        Column.TEMPERATURE: 1.0 if sampling.greedy else max(sampling.temperature, SMALLEST_TEMPERATURE),
+        Column.TOP_P: 1.0,
+        Column.MIN_P_REACH: math.inf,
+    }
+    row = [0] * NUM_COLUMNS
     row[Column.KIND] = RowKind.GREEDY if sampling.greedy else RowKind.MATCH
-    row[Column.POSITION] = check.base
-    row[Column.SAMPLE_INDEX] = check.sample_index
-    row[Column.TEMPERATURE] = 1.0 if sampling.greedy else max(sampling.temperature, SMALLEST_TEMPERATURE)
-    row[Column.TOP_P] = 1.0
-    row[Column.MIN_P_REACH] = math.inf
     if _is_limited(sampling, vocab_size):
         row[Column.LIMITED] = 1
         row[Column.TOP_K] = sampling.top_k if sampling.top_k < vocab_size else 0
-        row[Column.TOP_P] = sampling.top_p
-        row[Column.MIN_P_REACH] = -math.log(sampling.min_p) if sampling.min_p else math.inf
-    return row
+        floats[Column.TOP_P] = sampling.top_p
+        floats[Column.MIN_P_REACH] = -math.log(sampling.min_p) if sampling.min_p else math.inf
+    for column, value in floats.items():
+        row[column] = int(np.float32(value).view(np.int32))
+    return tuple(row)
 
 
 def _kind(check: SequenceCheck, token: DraftToken | None) -> RowKind:
