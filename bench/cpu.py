@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -113,7 +114,7 @@ def measure_transformers(model: Path, dtype: torch.dtype, tokens: int, repeats: 
     def generate(chat: str, count: int) -> tuple[float, int]:
         """Seconds, and tokens generated."""
         messages = [{"role": "user", "content": chat}]
-        prompt = tokenizer.apply_chat_template(
+        prompt: Any = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         started = time.perf_counter()
