@@ -99,6 +99,9 @@ class Cluster:
     def alive(self, name: str) -> bool:
         return self._running[name].running
 
+    def pid(self, name: str) -> int:
+        return self._running[name].pid
+
     def client(self, tenant: str = "") -> Client:
         return Client(self._addresses["gateway"], tenant)
 
