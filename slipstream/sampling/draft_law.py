@@ -72,9 +72,10 @@ def guess_outcomes(
     mode and at temperature 0 (there without noise). Never submit a guess as a draft in ratio mode. Impossible tokens
     are left out, so a row may have fewer. Reads from the device.
     """
-    candidates = draft_logits.topk(min(max(NUM_CANDIDATES, num_guesses), draft_logits.shape[-1]), dim=-1)
-    scores = candidates.values
     noisy = [row for row, params in enumerate(sampling) if not params.greedy]
+    num_candidates = max(NUM_CANDIDATES, num_guesses) if noisy else num_guesses  # without noise none can overtake
+    candidates = draft_logits.topk(min(num_candidates, draft_logits.shape[-1]), dim=-1)
+    scores = candidates.values
     if noisy:
         device = draft_logits.device
         columns = ([values[row] for row in noisy] for values in (positions, sample_indices))
