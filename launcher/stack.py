@@ -138,6 +138,8 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     options += ["--log-json"] * service.log_json
     if service.name:
         options += ["--name", service.name]
+    if service in topology.drafters:
+        options += ["--max-branches", str(service.max_branches)]
     if service in topology.drafters and (target := _target_model(topology, service)) is not None:
         options += ["--target-model", str(target)]
     return options

@@ -34,7 +34,10 @@ _BOTH_RULES: Final[dict[str, Rule]] = {
     "log_json": rules.boolean(),
 }
 VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"name": rules.text()}
-DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"target_model": rules.existing_path(optional=True)}
+DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
+    "target_model": rules.existing_path(optional=True),
+    "max_branches": rules.whole(0, 64),
+}
 GATEWAY_RULES: Final[dict[str, Rule]] = {
     "listen": rules.address(),
     "metrics": rules.address(empty="none"),
@@ -67,6 +70,7 @@ class ModelService:
     log_json: bool = False
     name: str = ""  # of a verifier's model, for clients; empty = that of its folder
     target_model: Path | None = None  # of a drafter; None = the first verifier's model
+    max_branches: int = 64  # of a drafter: outcomes drafted for ahead of a pass; 0 = takes turns with the verifier
 
     def __post_init__(self) -> None:
         rules.require(self, VERIFIER_RULES | DRAFTER_RULES)
