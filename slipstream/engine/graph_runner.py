@@ -57,7 +57,7 @@ class GraphRunner(ModelRunner):
         self._most_rows = max(bucket.num_rows for bucket in buckets)
         most_seqs = max(bucket.num_seqs for bucket in buckets)
         on_gpu = self._device.type == "cuda"
-        self._logits = torch.zeros(self._most_rows, self.config.vocab_size, dtype=model.dtype, device=self._device)
+        self._logits = torch.zeros(self._most_rows, self.config.vocab_size, device=self._device)
         self._decided = torch.zeros(most_seqs, 2, dtype=torch.int32, device=self._device)
         self._on_host = torch.zeros(most_seqs, 2, dtype=torch.int32, pin_memory=on_gpu)
         self._clock = GpuClock() if on_gpu else None
@@ -140,8 +140,7 @@ class GraphRunner(ModelRunner):
             block_size=block_size,
         )
         hidden = self._model(batch, self.kv_cache)
-        head = self._model.embedding if self._model.head is None else self._model.head
-        torch.mm(hidden, head.t(), out=self._logits[: bucket.num_rows])
+        self._logits[: bucket.num_rows].copy_(self._model.logits(hidden))
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
         """What attention is cut for: a graph keeps its cut, whatever the lengths that it meets."""

@@ -66,8 +66,8 @@ def graph_runner(model: LlamaModel, device: torch.device, max_num_seqs: int) -> 
     """With every other size left out: kernels are compiled for each."""
     cache = KVCache(model.config, 32 * BLOCKS, BLOCK_SIZE, torch.float32, device)
     capture: Capture = GraphCapture(device, 1 << 30) if device.type == "cuda" else InterpretedCapture()
-    buckets = make_buckets(max_num_seqs=max_num_seqs, max_num_tokens=max(64, 8 * max_num_seqs))
-    buckets = tuple(bucket for bucket in buckets if bucket.num_tokens in (1, 4, 16, 64, 128, 256))
+    buckets = make_buckets(max_num_seqs=max_num_seqs, max_num_tokens=32 * max_num_seqs)
+    buckets = tuple(bucket for bucket in buckets if bucket.num_tokens in (1, 4, 16, 64, 128, 1024))
     return GraphRunner(copy.deepcopy(model).to(device), cache, buckets=buckets, capture=capture)
 
 
