@@ -1,6 +1,6 @@
-"""Services that count their asyncio tasks: `python -m tests.chaos.counted_services SERVICE FOLDER OPTIONS...`.
+"""Services that count what they keep: `python -m tests.chaos.counted_services SERVICE FOLDER OPTIONS...`.
 
-Each SIGUSR1 makes one write the number of tasks that are not done to the file FOLDER/SERVICE.
+Each SIGUSR1 makes one write two numbers to the file FOLDER/SERVICE: asyncio tasks that are not done, and objects.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 def write_on_signal(file: Path) -> None:
     def write(*_: object) -> None:
         gc.collect()
-        num_tasks = sum(isinstance(one, asyncio.Task) and not one.done() for one in gc.get_objects())
+        objects = gc.get_objects()
+        num_tasks = sum(isinstance(one, asyncio.Task) and not one.done() for one in objects)
         part = file.with_suffix(".part")
-        part.write_text(str(num_tasks))
+        part.write_text(f"{num_tasks} {len(objects)}")
         part.replace(file)
 
     signal.signal(signal.SIGUSR1, write)

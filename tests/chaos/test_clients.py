@@ -28,6 +28,7 @@ IN_ONE_PROCESS = 50  # that is killed with all of them
 NUM_TOKENS = 400
 MODULES = {"verifier": "verifier_svc", "drafter": "drafter_svc", "gateway": "gateway"}
 SPARE_FILES, SPARE_THREADS, SPARE_TASKS = 3, 1, 3
+SPARE_OBJECTS = 900  # a leak of one for each client is more
 SPARE_KIB = 48 << 10  # what allocators may keep; a leak of 50 KiB a client would be as much
 
 
@@ -56,6 +57,7 @@ class Rest:
 
     held: Held
     tasks: int
+    objects: int
 
 
 async def cut(client: Client, index: int, choice: random.Random) -> None:
@@ -101,7 +103,7 @@ async def rest_of(cluster: Cluster, name: str, folder: Path) -> Rest:
         return file.exists()
 
     await eventually(written, 10.0)
-    return Rest(held(cluster.pid(name)), int(file.read_text()))
+    return Rest(held(cluster.pid(name)), *map(int, file.read_text().split()))
 
 
 async def all_at_rest(cluster: Cluster, folder: Path) -> dict[str, Rest]:
@@ -120,6 +122,7 @@ def check_same(before: dict[str, Rest], after: dict[str, Rest]) -> None:
         assert new.held.files <= old.held.files + SPARE_FILES, (name, old, new)
         assert new.held.threads <= old.held.threads + SPARE_THREADS, (name, old, new)
         assert new.tasks <= old.tasks + SPARE_TASKS, (name, old, new)
+        assert new.objects <= old.objects + SPARE_OBJECTS, (name, old, new)
         assert new.held.resident_kib <= old.held.resident_kib + SPARE_KIB, (name, old, new)
 
 

@@ -41,7 +41,7 @@ METHODS = [
     for method in service.methods
 ]
 FEW = pytest.param(60, id="few")
-MANY = pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(1500)], id="many")
+MANY = pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1500)], id="many")
 
 
 class Target:
