@@ -39,6 +39,9 @@ def main(
     max_branches: Annotated[
         int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
     ] = MOST_BRANCHES,
+    stop_below: Annotated[
+        float, typer.Option(help="End a path that is less likely than this to stand (T = 0 or coupled); 0: never.")
+    ] = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     num_threads: command_line.NumThreads = 1,
     metrics_listen: command_line.MetricsListen = "",
@@ -68,6 +71,7 @@ def main(
             max_rows=max_rows or default_max_rows(device),
             max_prefill_tokens=max_prefill_tokens,
             max_branches=max_branches,
+            stop_below=stop_below,
             num_kept=num_kept,
         )
     server.run(serve_drafter(config))

@@ -44,12 +44,15 @@ class DrafterConfig:
     max_rows: int = _CPU_ROWS  # of one draft step
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
     max_branches: int = MOST_BRANCHES  # of one sequence; 0 where verifier and drafter share cores (docs/performance.md)
+    stop_below: float = 0.0  # a path of one-hot drafts ends once it is less likely than this to stand; 0 = never
     num_kept: int = 32  # tokens that a draft token's law keeps
 
     def __post_init__(self) -> None:
         check_address(self.metrics_listen)
         if not 1 <= self.num_kept <= 1024:
             raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
+        if not 0 <= self.stop_below < 1:
+            raise ValueError(f"stop_below is {self.stop_below}; it must be in [0, 1)")
         assert self.row_limits  # validates them
 
     @property

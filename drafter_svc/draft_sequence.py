@@ -23,7 +23,9 @@ from slipstream.sampling.philox import derive_key
 
 
 class DraftSequence:
-    def __init__(self, request: SequenceRequest, pool: BlockPool, limits: Limits, received: float) -> None:
+    def __init__(
+        self, request: SequenceRequest, pool: BlockPool, limits: Limits, received: float, stop_below: float = 0.0
+    ) -> None:
         self.request = request
         self.committed = list(request.token_ids)
         self.drawing = Drawing(
@@ -43,6 +45,7 @@ class DraftSequence:
         self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
         self._pool = pool
         self._limits = limits
+        self._stop_below = stop_below
         self._can_feed = self._all_known(self.committed)
         self._draw_numbers = count(request.epoch << 32)
         self._order = CommitOrder()
@@ -95,7 +98,7 @@ class DraftSequence:
         """A step has fed `path` up to position `end` and drawn `proposals`."""
         path.num_computed = end
         was_complete = path.is_complete
-        path.take(proposals)
+        path.take(proposals, self._stop_below)
         if path is self.trunk and path.is_complete and not was_complete:
             self._enumerate()
 

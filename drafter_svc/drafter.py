@@ -69,6 +69,7 @@ class Drafter:
         model: ModelInfo,  # what is served; its `proposers` names the one here
         max_num_seqs: int,
         clock: Callable[[], float] = time.monotonic,
+        stop_below: float = 0.0,  # confidence at which a path ends early
     ) -> None:
         own = proposer.limits
         self.metrics = DrafterMetrics()
@@ -81,6 +82,7 @@ class Drafter:
         self._model = model
         self._max_num_seqs = max_num_seqs
         self._clock = clock
+        self._stop_below = stop_below
         self._sequences: dict[tuple[StreamId, int], DraftSequence] = {}
         self._failures: list[tuple[StreamId, SequenceFailure]] = []
         self._idle = True  # nothing to do until an event comes
@@ -135,7 +137,7 @@ class Drafter:
             self._failures.append((event.stream, SequenceFailure(request.sequence_id, error)))
             return
         self._close(event.stream, request.sequence_id)
-        sequence = DraftSequence(request, self._pool, self._limits, event.received)
+        sequence = DraftSequence(request, self._pool, self._limits, event.received, self._stop_below)
         self._sequences[event.stream, request.sequence_id] = sequence
 
     def _check(self, stream: StreamId, request: SequenceRequest) -> None:

@@ -19,6 +19,7 @@ class Path:
     num_shared: int = 0  # leading tokens that are also the trunk's; the next one is the guessed outcome
     num_sent: int = 0  # leading tokens that the verifier knows or will have when this path matters
     probability: float = 1.0  # that it comes true
+    confidence: float = 1.0  # that all tokens drawn since the last commit stand
     tokens: list[DraftToken] = field(default_factory=list)
     outcomes: list[tuple[int, ...]] = field(default_factory=list)  # [i] at token i; perhaps one past the last token
 
@@ -30,13 +31,19 @@ class Path:
     def has_unsent(self) -> bool:
         return self.num_sent < len(self.tokens)
 
-    def take(self, proposals: Sequence[Proposal]) -> None:
-        """Adds drawn tokens up to the goal; past it only the outcomes of the next position are of use."""
+    def take(self, proposals: Sequence[Proposal], stop_below: float = 0.0) -> None:
+        """Adds drawn tokens up to the goal; past it only the outcomes of the next position are of use.
+
+        The token that brings confidence below `stop_below` is the last one, and becomes part of the path itself.
+        """
         for proposal in proposals:
             self.outcomes[len(self.tokens) :] = [proposal.outcomes]
             if self.is_complete:
                 return
             self.tokens.append(proposal.token)
+            self.confidence *= proposal.confidence
+            if self.confidence < stop_below:
+                self.goal = len(self.tokens)
 
     def send(self) -> tuple[DraftToken, ...]:
         """All tokens, those that are known already as assumed ones."""
@@ -58,6 +65,7 @@ class Path:
 
     def advance(self, count: int) -> None:
         """The first `count` tokens are committed."""
+        self.confidence = 1.0
         del self.tokens[:count]
         del self.outcomes[:count]
         self.goal = max(0, self.goal - count)

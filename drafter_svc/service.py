@@ -36,7 +36,7 @@ def make_drafter(config: DrafterConfig) -> Drafter:
         version=version("slipstream"),
         proposers=(config.proposer,),
     )
-    return Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs)
+    return Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs, stop_below=config.stop_below)
 
 
 def instruments(drafter: Drafter) -> list[Instrument]:

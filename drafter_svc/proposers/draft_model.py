@@ -81,14 +81,15 @@ class DraftModel:
         )
         # Checked by match, so the best draft is the likeliest outcome itself.
         tokens = [DraftToken(guesses[0], LawKind.ONE_HOT) for guesses in outcomes]
+        confidences = _probabilities(shaped, [token.token_id for token in tokens])
         with_law = [i for i, drawing in enumerate(settings) if drawing.carries_law]
         if with_law:
             drawn = self._draw_from_laws(shaped[with_law], [rows[i] for i in with_law])
             for i, token in zip(with_law, drawn, strict=True):
-                tokens[i] = token
+                tokens[i], confidences[i] = token, 1.0  # where laws decide, a token's value must not end its path
         return [
-            Proposal(token, tuple(guesses[: row.num_outcomes]))
-            for token, guesses, row in zip(tokens, outcomes, rows, strict=True)
+            Proposal(token, tuple(guesses[: row.num_outcomes]), confidence)
+            for token, guesses, confidence, row in zip(tokens, outcomes, confidences, rows, strict=True)
         ]
 
     def _draw_from_laws(self, shaped: torch.Tensor, rows: Sequence[Row]) -> list[DraftToken]:
@@ -103,6 +104,13 @@ class DraftModel:
         )
         laws = (as_law(*row_law) for row_law in zip(token_ids, counts, strict=True))
         return [DraftToken(int(token_id), LawKind.SPARSE, law) for token_id, law in zip(drawn, laws, strict=True)]
+
+
+def _probabilities(shaped: torch.Tensor, token_ids: Sequence[int]) -> list[float]:
+    """Of one token in each row. Reads from the device."""
+    chosen = shaped.gather(1, torch.tensor(token_ids, device=shaped.device)[:, None])
+    probabilities: list[float] = (chosen - shaped.logsumexp(-1, keepdim=True)).exp()[:, 0].tolist()
+    return probabilities
 
 
 def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> DraftModel:

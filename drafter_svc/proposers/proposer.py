@@ -47,6 +47,7 @@ class Row:
 class Proposal:
     token: DraftToken
     outcomes: tuple[int, ...]  # what may become final at this position, likeliest first; the token itself may be in it
+    confidence: float = 1.0  # that it stands; always 1 for a token with a law, whose own value must not decide its fate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,3 +65,19 @@ def test_released_kv_leaves_the_tokens() -> None:
     full.num_computed = 9
     full.release()
     assert (full.num_computed, len(full.table.block_ids), len(full.tokens)) == (0, 0, 3)
+
+
+def test_the_token_that_makes_a_path_unlikely_is_its_last() -> None:
+    made = Path(BlockTable(BlockPool(4, 4)), draw=0, goal=4)
+    confidences = (0.9, 0.5, 0.5, 0.9)
+    made.take([Proposal(DraftToken(i, LawKind.ONE_HOT), (i,), c) for i, c in enumerate(confidences)], stop_below=0.4)
+    assert [token.token_id for token in made.tokens] == [0, 1, 2]
+    assert made.is_complete
+
+
+def test_confidence_starts_anew_with_a_commit() -> None:
+    made = Path(BlockTable(BlockPool(4, 4)), draw=0, goal=4)
+    made.take([Proposal(DraftToken(1, LawKind.ONE_HOT), (1,), 0.5)], stop_below=0.4)
+    made.advance(1)
+    made.take([Proposal(DraftToken(2, LawKind.ONE_HOT), (2,), 0.5)], stop_below=0.4)
+    assert not made.is_complete

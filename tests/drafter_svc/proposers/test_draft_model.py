@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from drafter_svc.proposers.draft_model import DraftModel, load_draft_model
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal, Row
 from slipstream.config import EngineConfig
+from slipstream.engine.batch import Chunk
 from slipstream.exchange import LAW_TOTAL, LawKind
 from slipstream.request import SamplingParams, VerificationMode
 from tests.drafter_svc.scripted import VOCAB, ScriptedRunner
@@ -169,3 +170,13 @@ def test_a_checkpoint_of_a_reduced_vocabulary_drafts_the_same_laws_over_fewer_to
         [replace(prompt, num_outcomes=256)]
     )
     assert part.outcomes == tuple(token_id for token_id in everything.outcomes if token_id in allowed)[:4]
+
+
+def test_a_greedy_token_tells_its_probability_and_a_drawn_one_tells_nothing(checkpoint: Path) -> None:
+    model = load_draft_model(engine(checkpoint), num_target_ids=320, num_kept=8)
+    rows = [row([1, 2, 3], 0, temperature=0.0), row([1, 2, 3], 1, mode=RATIO), row([1, 2, 3], 2, mode=COUPLED)]
+    (greedy,), (drawn,), (coupled,) = model.propose(rows)
+    probs = model._runner.forward([Chunk([1, 2, 3], 0, [0], 1)])[0].softmax(-1)
+    assert greedy.confidence == pytest.approx(float(probs.max()), rel=1e-4)
+    assert coupled.confidence == pytest.approx(float(probs[coupled.token.token_id]), rel=1e-4)
+    assert drawn.confidence == 1.0
