@@ -35,21 +35,27 @@ def test_a_padded_query_repeats_the_sequences_last_token() -> None:
 def test_sequences_of_unlike_lengths_are_not_padded_to_each_other() -> None:
     short, long = Chunk([1], 3, [0], 1), Chunk([1], 99, list(range(1, 26)), 1)
     together, alone = build(short, long, short).groups
-    assert isinstance(together, SequenceGroup) and together.visible.mask.shape == (2, 1, 4)
-    assert isinstance(alone, LoneSequence) and alone.rows == slice(1, 2)
+    assert isinstance(together, SequenceGroup)
+    assert together.visible.mask.shape == (2, 1, 4)
+    assert isinstance(alone, LoneSequence)
+    assert alone.rows == slice(1, 2)
 
 
 def test_kv_of_a_lone_sequence_is_gathered_only_if_its_blocks_lie_apart() -> None:
     (near,) = build(Chunk([1, 2], 4, [5, 6], 1)).groups
-    assert isinstance(near, LoneSequence) and near.slots == slice(20, 26)
-    assert near.visible is not None and near.visible.mask.sum(-1).tolist() == [[5, 6]]
+    assert isinstance(near, LoneSequence)
+    assert near.slots == slice(20, 26)
+    assert near.visible is not None
+    assert near.visible.mask.sum(-1).tolist() == [[5, 6]]
     (apart,) = build(Chunk([1, 2], 4, [6, 5], 1)).groups
-    assert isinstance(apart, SequenceGroup) and apart.visible.mask.shape == (1, 2, 8)
+    assert isinstance(apart, SequenceGroup)
+    assert apart.visible.mask.shape == (1, 2, 8)
 
 
 def test_a_single_query_sees_all_keys_and_needs_no_mask() -> None:
     (group,) = build(Chunk([1], 5, [3, 4], 1)).groups
-    assert isinstance(group, LoneSequence) and group.visible is None
+    assert isinstance(group, LoneSequence)
+    assert group.visible is None
 
 
 def test_long_chunks_attend_alone() -> None:
