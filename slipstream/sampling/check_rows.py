@@ -119,6 +119,8 @@ def _lay_out_laws(rows: Sequence[_Row], device: torch.device) -> SparseRows:
 
 
 def _accept_uniforms(rows: Sequence[_Row]) -> npt.NDArray[np.float32]:
+    if not rows:
+        return np.empty(0, dtype=np.float32)  # greedy steps have none: a third of a millisecond less for each
     numbers = [(row.check.accept_key, row.position, row.check.sample_index) for row in rows]
     keys, positions, sample_indices = np.array(numbers, dtype=np.uint64).reshape(-1, 3).T
     return uniform(random_words(keys, positions, sample_indices, Stream.ACCEPT))
