@@ -40,6 +40,10 @@ def whole(low: int, high: int, zero: str = "") -> Rule:
     return Rule(lambda value: type(value) is int and low <= value <= high, words)
 
 
+def share() -> Rule:
+    return Rule(lambda value: type(value) in (int, float) and 0 <= value < 1, "a number in [0, 1)")
+
+
 def seconds(low: float, high: float) -> Rule:
     return Rule(lambda value: type(value) in (int, float) and low <= value <= high, f"seconds in {low:g}..{high:g}")
 

@@ -139,7 +139,7 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     if service.name:
         options += ["--name", service.name]
     if service in topology.drafters:
-        options += ["--max-branches", str(service.max_branches)]
+        options += ["--max-branches", str(service.max_branches), "--stop-below", str(service.stop_below)]
     if service in topology.drafters and (target := _target_model(topology, service)) is not None:
         options += ["--target-model", str(target)]
     return options

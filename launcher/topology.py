@@ -37,6 +37,7 @@ VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"name": rules.text()}
 DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
     "target_model": rules.existing_path(optional=True),
     "max_branches": rules.whole(0, 64),
+    "stop_below": rules.share(),
 }
 GATEWAY_RULES: Final[dict[str, Rule]] = {
     "listen": rules.address(),
@@ -71,6 +72,7 @@ class ModelService:
     name: str = ""  # of a verifier's model, for clients; empty = that of its folder
     target_model: Path | None = None  # of a drafter; None = the first verifier's model
     max_branches: int = 64  # of a drafter: outcomes drafted for ahead of a pass; 0 = takes turns with the verifier
+    stop_below: float = 0.0  # of a drafter: ends a path that is less likely than this to stand; 0 = never
 
     def __post_init__(self) -> None:
         rules.require(self, VERIFIER_RULES | DRAFTER_RULES)
