@@ -11,10 +11,9 @@ from itertools import cycle, islice
 import grpc
 
 from launcher.bench_report import BenchReport, Sample
-from launcher.client import chat_prompt
+from launcher.client import chat_prompt, in_our_words
 from launcher.prompt_file import Prompt
 from launcher.request_options import RequestOptions, make_request
-from slipstream.wire import status
 from slipstream.wire.channel import open_channel
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
@@ -70,6 +69,7 @@ class Caller:
 
     def __init__(self, stub: rpc.GenerationStub, options: BenchOptions) -> None:
         self._stub = stub
+        self._target = options.target
         self._timeout = options.timeout
         self._metadata = (("authorization", f"Bearer {options.api_key}"),) if options.api_key else ()
 
@@ -78,7 +78,7 @@ class Caller:
         try:
             await self._stub.ListModels(pb.ListModelsRequest(), timeout=self._timeout, metadata=self._metadata)  # type: ignore[misc]
         except grpc.aio.AioRpcError as error:
-            raise status.from_rpc_error(error) from error
+            raise in_our_words(error, self._target) from error
 
     async def ask_each(self, requests: Iterable[pb.GenerateRequest], report: BenchReport) -> None:
         for request in requests:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from slipstream.errors import Unavailable
 from slipstream.wire import status
 from slipstream.wire.channel import CLIENT_OPTIONS
 from slipstream.wire.v1 import generation_pb2 as pb
@@ -33,7 +34,8 @@ class Completion:
 class Client:
     """One connection to a gateway. Failed calls raise the exceptions of slipstream.errors."""
 
-    def __init__(self, channel: grpc.Channel, api_key: str = "") -> None:
+    def __init__(self, channel: grpc.Channel, target: str, api_key: str = "") -> None:
+        self._target = target
         self._stub = rpc.GenerationStub(channel)
         self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
@@ -43,15 +45,23 @@ class Client:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise status.from_status(status.number(error.code()), error.details() or error.code().name) from error
+            raise in_our_words(error, self._target) from error
         finally:
             call.cancel()
+
+
+def in_our_words(error: grpc.RpcError, target: str) -> Exception:
+    """What a failed call to the gateway at `target` means; what gRPC says of a connection helps nobody."""
+    text = error.details() or error.code().name
+    if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith("failed to connect"):
+        return Unavailable(f"no gateway answers at {target}; `slipstream up` starts one, --target names another")
+    return status.from_status(status.number(error.code()), text)
 
 
 @contextmanager
 def connect(target: str, api_key: str = "") -> Iterator[Client]:
     with grpc.insecure_channel(target, options=CLIENT_OPTIONS) as channel:
-        yield Client(channel, api_key)
+        yield Client(channel, target, api_key)
 
 
 def chat_prompt(text: str, system: str = "") -> pb.Prompt:

@@ -75,7 +75,7 @@ def test_a_status_comes_back_as_our_exception(gateway: tuple[ScriptedGateway, st
 
 
 def test_nobody_listening_is_unavailable() -> None:
-    with connect("127.0.0.1:1") as client, pytest.raises(errors.Unavailable):
+    with connect("127.0.0.1:1") as client, pytest.raises(errors.Unavailable, match="no gateway answers at 127"):
         list(client.generate(pb.GenerateRequest(), 5))
 
 
