@@ -54,7 +54,7 @@ def _set_aside_kernel(
     values_ptr: tl.tensor,  # [num_rows, num_tiles, 4] fp32
     even_ptr: tl.tensor,  # [num_rows, num_chunks, 2, PIVOTS] fp32
     fine_ptr: tl.tensor,  # the same shape
-    aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE] fp32, out
+    aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE], out, of the logits' type
     row_stride: int,
     width: int,
     vocab_size: int,
@@ -105,10 +105,10 @@ def set_aside(
     parts: RowParts,  # of the whole vocabulary
     sums: torch.Tensor,  # [2, num_rows, num_chunks, 2, PIVOTS] fp32, from pivot_sums
 ) -> torch.Tensor:
-    """[num_rows, SET_ASIDE] fp32: the candidates' logits; unwritten where there are none or too many."""
+    """[num_rows, SET_ASIDE]: the candidates' logits; unwritten where there are none or too many."""
     num_rows, vocab_size = logits.shape
     num_tiles, num_chunks = parts.tokens.shape[1], sums.shape[2]
-    aside = parts.values.new_empty(num_rows, SET_ASIDE.value)
+    aside = logits.new_empty(num_rows, SET_ASIDE.value)  # a search goes through either, so both have one type
     if table.searched:
         _set_aside_kernel[(num_rows, num_chunks)](
             logits,

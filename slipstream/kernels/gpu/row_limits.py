@@ -113,7 +113,7 @@ def _row_limits_kernel(
     tokens_ptr: tl.tensor,  # [num_rows, num_tiles] int32, changed likewise
     even_ptr: tl.tensor,  # [num_rows, num_chunks, 2, PIVOTS] fp32
     fine_ptr: tl.tensor,  # the same shape
-    aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE] fp32, scratch
+    aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE], scratch, of the logits' type
     reach_ptr: tl.tensor,  # [num_rows] fp32, out: tokens further below the largest are removed
     row_stride: int,
     width: int,

@@ -70,6 +70,18 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         SIZES | {"CHUNK": 2048},
         8,
     ),
+    "candidates bf16": (
+        "candidates:_set_aside_kernel",
+        "*bf16 *i32 *fp32 *fp32 *fp32 *bf16 i32 i32 i32 i32 i32",
+        SIZES | {"CHUNK": 2048},
+        8,
+    ),
+    "limits bf16": (
+        "row_limits:_row_limits_kernel",
+        "*bf16 *i32 *fp32 *i32 *fp32 *fp32 *bf16 *fp32 i32 i32 i32 i32 i32",
+        SIZES | {"TILE": 1024},
+        8,
+    ),
     "linear": (
         "linear:_few_rows_linear_kernel",
         "*bf16 *bf16 *bf16 i32 i32 i32",
