@@ -30,6 +30,7 @@ class Load:
     wanted: Sequence[Sequence[int]]  # token ids of each
     num_right: list[int] = field(default_factory=list)  # by stream
     failures: list[str] = field(default_factory=list)  # statuses, and texts that are not the wanted ones
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _stopping: bool = False
 
     async def __aenter__(self) -> Load:
@@ -41,11 +42,16 @@ class Load:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopping = True
         if error is not None:
             for task in self._tasks:
                 task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=error is not None)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        else:
+            await self.finish()
+
+    async def finish(self) -> None:
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
 
     async def each_once_more(self, seconds: float) -> None:
         """Every stream has come to a right end since this was called."""

@@ -61,10 +61,11 @@ def _change(original: Message, num_changes: int, seed: int) -> Message:
 
 def _change_once(message: Message, choice: random.Random, depth: int) -> None:
     """Prefers fields that are set: one step from a right message reaches further than a step from an empty one."""
-    fields = [field for field, _ in message.ListFields()] if choice.random() < 0.6 else []
-    field = choice.choice(fields or list(message.DESCRIPTOR.fields) or [None])
-    if field is None:
+    filled: list[Any] = [field for field, _ in message.ListFields()] if choice.random() < 0.6 else []
+    fields = filled or list(message.DESCRIPTOR.fields)
+    if not fields:
         return
+    field = choice.choice(fields)
     if field.message_type is not None:
         _change_part(message, field, choice, depth)
     elif field.is_repeated:

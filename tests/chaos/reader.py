@@ -9,6 +9,8 @@ import asyncio
 import sys
 from typing import Any
 
+import grpc
+
 from tests.chaos.load import stream
 from tests.e2e.cluster import Client
 
@@ -22,7 +24,7 @@ async def read(address: str, tenant: str, num_streams: int, num_tokens: int) -> 
 
 
 async def rest(call: Any) -> None:
-    async for _ in call:
+    while await call.read() is not grpc.aio.EOF:
         pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -30,7 +31,15 @@ def right_messages(method: MethodDescriptor, vocabulary_hash: str) -> list[Messa
     prompt = generation_pb2.Prompt(token_ids=generation_pb2.TokenIds(ids=[5, 6, 7]))
     chat = generation_pb2.ChatMessages(messages=[generation_pb2.ChatMessage(role="user", content="ab")])
     prompts = [prompt, generation_pb2.Prompt(text="ab"), generation_pb2.Prompt(chat=chat)]
-    asked = {"temperature": 1.0, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "max_tokens": 8, "seed": 1, "stop": ["zz"]}
+    asked: dict[str, Any] = {
+        "temperature": 1.0,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "max_tokens": 8,
+        "seed": 1,
+        "stop": ["zz"],
+    }
     batches = exchange_pb2.DraftBatch(drafts=[draft]), exchange_pb2.CommitBatch(commits=[commit])
     by_type: dict[type[Message], list[Message]] = {
         generation_pb2.GenerateRequest: [generation_pb2.GenerateRequest(prompt=one, **asked) for one in prompts],

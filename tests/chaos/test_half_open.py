@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -14,8 +16,9 @@ import pytest
 
 from slipstream.config import service_environment
 from slipstream.wire.v1.drafter_pb2_grpc import DrafterStub
+from slipstream.wire.v1.verifier_pb2_grpc import VerifierStub
 from tests.chaos.load import start_load
-from tests.chaos.network import Network, NotPermitted
+from tests.chaos.network import Host, Network, NotPermitted
 from tests.e2e.cluster import Cluster, eventually, kv_blocks_used
 from tests.e2e.conftest import tenants
 from tests.tiny_models import make_checkpoint, make_similar_checkpoint
@@ -41,27 +44,23 @@ def models(tmp_path: Path) -> tuple[Path, Path]:
     return target, make_similar_checkpoint(target, tmp_path / "draft")
 
 
-async def works(cluster: Cluster, name: str) -> bool:
-    stub = {"stub": DrafterStub} if name == "drafter" else {}
-    return await kv_blocks_used(cluster.address(name), **stub) > 0
-
-
-async def test_streams_outlive_a_drafter_and_a_verifier_that_fall_silent(
+async def test_streams_outlive_a_client_a_drafter_and_a_verifier_that_fall_silent(
     tmp_path: Path, models: tuple[Path, Path], network: Network
 ) -> None:
-    far_verifier, far_drafter = network.host(), network.host()
+    far_verifier, far_drafter, far_client = network.host(), network.host(), network.host()
     with Cluster(tmp_path) as cluster:
         cluster.verifier(models[0], *OPTIONS, name="verifier1")
         cluster.verifier(models[0], *OPTIONS, name="verifier2", place=far_verifier.place)
         cluster.drafter(models[1], *OPTIONS, place=far_drafter.place)
-        cluster.gateway(tenants("coupled", max_wait_ms=20))
+        cluster.gateway(tenants("coupled", max_wait_ms=20, max_tokens=ENDLESS), place=network.place)
         turns = cycle(("draft_model", "both", "ngram"))
         async with cluster.client("none") as calm:
             load = await start_load(calm, lambda: cluster.client(next(turns)), NUM_TOKENS, num_streams=4)
-        async with load:
+        async with load, reading(cluster, far_client):
             await eventually(lambda: works(cluster, "drafter"), 10.0)
+            network.pull(far_client)
             network.pull(far_drafter)
-            await load.each_once_more(10.0)  # nobody waits until it is given up
+            await load.each_once_more(10.0)  # nobody waits until they are given up
 
             await eventually(lambda: works(cluster, "verifier2"), 10.0)
             network.pull(far_verifier)
@@ -72,29 +71,34 @@ async def test_streams_outlive_a_drafter_and_a_verifier_that_fall_silent(
             network.plug(far_verifier)
             network.plug(far_drafter)
             for name in ("verifier2", "drafter"):
-                await eventually(lambda name=name: works(cluster, name), 20.0)  # type: ignore[misc]
+                await eventually(partial(works, cluster, name), 20.0)
+            await load.finish()
+            for name in ("verifier1", "verifier2", "drafter"):  # also what the silent client held
+                await eventually(partial(idle, cluster, name), 20.0)
         assert load.failures == []
-        for name in ("verifier1", "verifier2", "drafter"):
-            await eventually(lambda name=name: idle(cluster, name), 20.0)  # type: ignore[misc]
 
 
-async def test_what_a_client_that_falls_silent_held_is_freed(
-    tmp_path: Path, models: tuple[Path, Path], network: Network
-) -> None:
-    far_client = network.host()
-    with Cluster(tmp_path) as cluster:
-        cluster.verifier(models[0], *OPTIONS)
-        gateway = cluster.gateway(tenants("coupled", max_tokens=ENDLESS), place=network.place)
-        reader = [sys.executable, "-m", "tests.chaos.reader", gateway, "ngram", "2", str(ENDLESS)]
-        client = subprocess.Popen([*far_client.place.prefix, *reader], env=service_environment(1))
-        try:
-            await eventually(lambda: works(cluster, "verifier"), 30.0)
-            network.pull(far_client)
-            await eventually(lambda: idle(cluster, "verifier"), 30.0)
-            assert client.poll() is None  # it does not know
-        finally:
-            client.kill()
-            await asyncio.to_thread(client.wait, 10)
+@asynccontextmanager
+async def reading(cluster: Cluster, host: Host) -> AsyncIterator[None]:
+    """A client there with streams that never end by themselves; it never learns that its cable was pulled."""
+    arguments = [sys.executable, "-m", "tests.chaos.reader", cluster.address("gateway"), "ngram", "2", str(ENDLESS)]
+    reader = await asyncio.create_subprocess_exec(
+        *host.place.prefix, *arguments, stdout=subprocess.PIPE, env=service_environment(1)
+    )
+    try:
+        assert reader.stdout is not None
+        assert await asyncio.wait_for(reader.stdout.readline(), 30.0) == b"reading\n"
+        yield
+        assert reader.returncode is None
+    finally:
+        with suppress(ProcessLookupError):
+            reader.kill()
+        await reader.wait()
+
+
+async def works(cluster: Cluster, name: str) -> bool:
+    stub = DrafterStub if name == "drafter" else VerifierStub
+    return await kv_blocks_used(cluster.address(name), stub) > 0
 
 
 async def idle(cluster: Cluster, name: str) -> bool:
