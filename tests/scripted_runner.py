@@ -43,6 +43,9 @@ class ScriptedRunner:
         rows = [row for chunk in chunks for row in self._feed(chunk)]
         return torch.tensor(np.array(rows).reshape(len(rows), self.config.vocab_size), dtype=torch.float32)
 
+    def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
+        return lambda: self.verify(chunks, checks)
+
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         logits = self.forward(chunks)
         return verify(logits, checks) if checks else []

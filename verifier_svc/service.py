@@ -85,6 +85,8 @@ async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> No
     servicer = VerifierServicer(
         engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics, trace
     )
+    if config.engine.device != "cpu":
+        verifier.send_during_steps(engine.send)
     engine.start()
     try:
         async with shown("verifier", config.metrics_listen, instruments(config, verifier)):

@@ -25,6 +25,8 @@ from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
 from verifier_svc.waiting import next_start
 
+Send = Callable[[list[StreamOutput]], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -68,6 +70,8 @@ class Verifier:
         self._scheduler = scheduler
         self._clock = clock
         self._trace = trace
+        self._send: Send | None = None
+        self._held: list[StreamOutput] = []  # of the last step, until the next one is launched
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -88,7 +92,17 @@ class Verifier:
             case StreamEnded():
                 self.sequences.end_stream(stream)
 
+    def send_during_steps(self, send: Send) -> None:
+        """From now on what a step has to say waits until the next one is launched, if one can start at once.
+
+        For engines that compute beside the interpreter: the event loop, which an output wakes, would otherwise take the
+        interpreter from the thread that a GPU is waiting for.
+        """
+        self._send = send
+
     def next_wake(self) -> float | None:
+        if self._held:
+            return self._clock()
         deadlines = (active.deadline for active in self.sequences.all)
         wake = min(next_start(self.sequences.all), min(deadlines, default=math.inf))
         return None if wake == math.inf else wake
@@ -98,17 +112,29 @@ class Verifier:
         self.sequences.expire(started)
         self._note_hits()
         if started < next_start(self.sequences.all):
+            self._send_held()
             return self._outputs({}, StepReport())
         with self._trace.span("schedule", "schedule"):
             passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
         scheduled = self._clock()
-        verdicts = self._verify(passes)
+        finish = self._launch(passes)
+        self._send_held()
+        verdicts = finish()
         verify_seconds = self._clock() - scheduled
         with self._trace.span("schedule", "commit"):
             commits = self._commit(passes, verdicts)
         report = self._report(passes, started)
         self.metrics.record_step(report, num_sequences=len(passes), verify_seconds=verify_seconds)
-        return self._outputs(commits, report)
+        outputs = self._outputs(commits, report)
+        if self._send is None:
+            return outputs
+        self._held = outputs or []
+        return None
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, []
+        if held and self._send is not None:
+            self._send(held)
 
     @property
     def num_running(self) -> int:
@@ -129,11 +155,11 @@ class Verifier:
             self.metrics.queue_seconds.observe(now - active.ready_at, active.request.tenant)
         return Pass(active, share, active.start_pass(share, now))
 
-    def _verify(self, passes: Sequence[Pass]) -> list[Verdict]:
-        """One verdict for each pass that completes, in their order."""
+    def _launch(self, passes: Sequence[Pass]) -> Callable[[], list[Verdict]]:
+        """One verdict for each pass that completes, in their order, once it is called."""
         chunks = [one.active.chunk(one.share, one.path) for one in passes]
         checks = [one.active.check(one.path) for one in passes if one.share.completes]
-        return self._runner.verify(chunks, checks)
+        return self._runner.launch(chunks, checks)
 
     def _commit(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> dict[int, list[Commit]]:
         """Makes tokens final, by stream. Nothing else does."""

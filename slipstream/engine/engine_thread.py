@@ -81,7 +81,7 @@ class EngineThread(Generic[Event, Output]):
                     self._worker.handle(event)
                 output = self._worker.step()
                 if output is not None:
-                    self._send(output)
+                    self.send(output)
         except Exception as error:
             _LOG.exception("the engine failed")
             self._on_loop(self._fail, error)
@@ -100,7 +100,8 @@ class EngineThread(Generic[Event, Output]):
         except queue.Empty:
             return events
 
-    def _send(self, output: Output) -> None:
+    def send(self, output: Output) -> None:
+        """Hands an output to the event loop; for a worker that has one to say in the middle of a step."""
         self._outbox.append(output)
         if not self._outbox_scheduled.is_set():  # one wake-up of the loop delivers all that is there by then
             self._outbox_scheduled.set()

@@ -1,7 +1,7 @@
 """Runs whole verify steps from captured graphs. Knows padded sizes and fixed buffers; nothing of requests.
 
 A step is two graphs, one behind the other: the model's pass, by bucket, and verification, by bucket and by what its
-checks need. Nothing waits for the GPU but `verify`, once, for the verdicts.
+checks need. Nothing waits for the GPU but what `launch` returns, once, for the verdicts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -77,22 +77,29 @@ class GraphRunner(ModelRunner):
     def num_graphs(self) -> int:
         return len(self._passes) + len(self._verifications)
 
-    @torch.inference_mode()
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        return self.launch(chunks, checks)()
+
+    @torch.inference_mode()
+    def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
         words = check_words(checks, self.config.vocab_size)
         bucket = choose_bucket(self._buckets, StepSize.of(chunks, checks))
         if bucket is None or not self._buffers.holds(words):
             self.num_eager_steps += 1
-            logits = self.forward(chunks)
-            return verify(logits, checks)
+            verdicts = verify(self.forward(chunks), checks)
+            return lambda: verdicts
         self.num_graph_steps[bucket] += 1
         name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}"
         with self._trace.span("launch", name):
-            self._launch(bucket, chunks, checks, words)
-        self._wait(name)
-        return to_verdicts(checks, self._on_host)
+            self._replay(bucket, chunks, checks, words)
 
-    def _launch(
+        def verdicts_of_step() -> list[Verdict]:
+            self._wait(name)
+            return to_verdicts(checks, self._on_host)
+
+        return verdicts_of_step
+
+    def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
     ) -> None:
         if self._clock is not None:
@@ -166,5 +173,6 @@ def make_graph_runner(
 ) -> GraphRunner:
     """A runner on the model's GPU for batches of the configured size."""
     capture = GraphCapture(model.embedding.device, config.graph_memory_bytes)
-    buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=config.max_num_batched_tokens)
+    most_tokens = max(config.max_num_batched_tokens, config.max_num_seqs)
+    buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=most_tokens)
     return GraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture, trace=trace)

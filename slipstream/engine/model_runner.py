@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -44,6 +44,10 @@ class ModelRunner:
 
     def prepare(self) -> None:
         """Makes what later steps would have to wait for."""
+
+    def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
+        """Starts a step if it can run beside its caller; the result waits for it. One at a time."""
+        return lambda: self.verify(chunks, checks)
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         """One whole step: feeds the chunks and verifies the checks of those that want logits, in their order."""

@@ -1,0 +1,85 @@
+"""Beside a GPU, what a step has to say goes out while the next one is computed, and at once if there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipstream.engine.batch import Chunk
+from slipstream.text.tokenizer import Tokenizer
+from tests.scripted_runner import random_law
+from tests.verifier_svc.harness import REMOTE, VOCAB, Harness, tiny_tokenizer
+from verifier_svc.messages import Close, StreamOutput
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    return tiny_tokenizer(tmp_path)
+
+
+class Sent:
+    """A harness whose verifier sends during steps, and when it launched and sent."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.harness = Harness(random_law(VOCAB), tokenizer)
+        self.events: list[str | int] = []
+        self.tokens: list[int] = []
+        launch = self.harness.runner.launch
+
+        def noted_launch(chunks: list[Chunk], checks: list[object]) -> object:
+            self.events.append("launch")
+            return launch(chunks, checks)
+
+        self.harness.runner.launch = noted_launch
+        self.harness.verifier.send_during_steps(self.send)
+
+    def send(self, outputs: list[StreamOutput]) -> None:
+        for output in outputs:
+            for commit in output.commits.commits:
+                self.events.append(commit.base)
+                self.tokens += commit.token_ids
+
+    def run(self) -> None:
+        while (wake := self.harness.verifier.next_wake()) is not None:
+            self.harness.now = max(self.harness.now, wake)
+            self.send(self.harness.verifier.step() or [])
+            self.harness.now += 0.001
+
+
+def test_commits_go_out_after_the_next_launch_and_the_last_without_one(tokenizer: Tokenizer) -> None:
+    sent = Sent(tokenizer)
+    sent.harness.open([5, 6, 7], sampling={"max_tokens": 3}, num_draft_tokens=0)
+    sent.run()
+    assert sent.events == ["launch", "launch", 3, "launch", 4, 5]
+
+
+def test_the_text_is_the_same(tokenizer: Tokenizer) -> None:
+    plain = Harness(random_law(VOCAB), tokenizer)
+    plain.open([5, 6, 7], num_draft_tokens=0)
+    plain.finish()
+    sent = Sent(tokenizer)
+    sent.harness.open([5, 6, 7], num_draft_tokens=0)
+    sent.run()
+    assert sent.tokens == plain.output()
+
+
+def test_a_lone_sequence_that_waits_for_drafts_has_told_its_drafter_what_to_draft_for(tokenizer: Tokenizer) -> None:
+    sent = Sent(tokenizer)
+    sent.harness.open([5, 6, 7], max_wait_us=50_000, proposers=(REMOTE,))
+    verifier = sent.harness.verifier
+    verifier.step()
+    wake = verifier.next_wake()
+    assert wake is not None
+    assert wake <= sent.harness.now, "somebody waits for what is held"
+    verifier.step()
+    assert sent.events == ["launch", 3]
+
+
+def test_what_is_held_of_a_sequence_that_is_closed_still_goes_out(tokenizer: Tokenizer) -> None:
+    sent = Sent(tokenizer)
+    sent.harness.open([5, 6, 7], num_draft_tokens=0)
+    sent.harness.verifier.step()
+    sent.harness.post(Close(1))
+    sent.run()
+    assert sent.events == ["launch", 3]
