@@ -69,6 +69,9 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
         *load_gauges(lambda: model_info(config, verifier)),
         Gauge("slipstream_running_sequences", "Sequences that hold KV.", lambda: verifier.num_running),
         Gauge("slipstream_waiting_sequences", "Sequences that wait for a place.", lambda: verifier.num_waiting),
+        Gauge("slipstream_graph_steps", "Steps replayed from a graph.", lambda: verifier.graph_steps.replayed),
+        Gauge("slipstream_eager_steps", "Steps too large for a graph.", lambda: verifier.graph_steps.eager),
+        Gauge("slipstream_graph_bytes", "GPU memory of the graphs.", lambda: verifier.graph_steps.num_bytes),
     ]
 
 

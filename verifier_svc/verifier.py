@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from slipstream.cache.block_pool import BlockPool
-from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.scheduler import Scheduler, Share
 from slipstream.exchange import Commit, CommitBatch, DraftBatch, StepReport, Update
 from slipstream.proposers.ngram import NAME as NGRAM
@@ -135,6 +135,10 @@ class Verifier:
         held, self._held = self._held, []
         if held and self._send is not None:
             self._send(held)
+
+    @property
+    def graph_steps(self) -> GraphSteps:
+        return self._runner.graph_steps
 
     @property
     def num_running(self) -> int:

@@ -20,7 +20,7 @@ from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
 from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Replay
-from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
 from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
 from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
@@ -72,6 +72,11 @@ class GraphRunner(ModelRunner):
             self._verification(bucket, Needs.MATCH)
         self._buckets = sorted(self._passes)
         _LOG.info("captured %d graphs in %d MiB", self.num_graphs, self._capture.num_bytes >> 20)
+
+    @property
+    def graph_steps(self) -> GraphSteps:
+        replayed = sum(list(self.num_graph_steps.values()))  # a copy at once: any thread may ask
+        return GraphSteps(replayed, self.num_eager_steps, self._capture.num_bytes)
 
     @property
     def num_graphs(self) -> int:

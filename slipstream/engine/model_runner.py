@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -17,6 +18,13 @@ from slipstream.models.widen import SHAPES, widen, widened_config
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.verification import verify
 from slipstream.tracing import NO_TRACE, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSteps:
+    replayed: int = 0
+    eager: int = 0  # beyond the largest size, where graphs are in use
+    num_bytes: int = 0  # that the graphs hold
 
 
 class ModelRunner:
@@ -41,6 +49,11 @@ class ModelRunner:
         """Feeds the chunks and returns fp32 logits [sum(num_logits), vocab], in chunk order."""
         batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
         return self._model.logits(self._model(batch, self.kv_cache))
+
+    @property
+    def graph_steps(self) -> GraphSteps:
+        """How many steps were replayed, and what that takes."""
+        return GraphSteps()
 
     def prepare(self) -> None:
         """Makes what later steps would have to wait for."""

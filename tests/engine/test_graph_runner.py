@@ -12,7 +12,7 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.graph_runner import GraphRunner
-from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels import rotary
 from slipstream.kernels.gpu.check_table import Needs
@@ -144,7 +144,7 @@ def test_steps_are_counted_and_only_those_beyond_the_largest_bucket_run_eagerly(
     runner.verify([Chunk([5], 0, [0], 1)], [check(0)])
     runner.verify([Chunk([5] * 65, 0, range(20), 1)], [check(0)])
     runner.verify([Chunk([5] * 20, 0, range(20), 0)], [])
-    assert (runner.num_graph_steps.total(), runner.num_eager_steps, eager) == (2, 1, [1])
+    assert (runner.graph_steps, eager) == (GraphSteps(replayed=2, eager=1), [1])
 
 
 def test_when_graph_memory_is_used_up_smaller_steps_take_larger_buckets(model: LlamaModel) -> None:
