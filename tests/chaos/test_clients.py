@@ -26,6 +26,7 @@ AT_ONCE = 32
 NUM_BEFORE = 500  # clients until buffers and allocators have their size
 IN_ONE_PROCESS = 50  # that is killed with all of them
 NUM_TOKENS = 400
+PATIENCE = 60.0  # seconds; a busy machine needs some
 MODULES = {"verifier": "verifier_svc", "drafter": "drafter_svc", "gateway": "gateway"}
 SPARE_FILES, SPARE_THREADS, SPARE_TASKS = 3, 1, 3
 SPARE_OBJECTS = 900  # a leak of one for each client is more
@@ -88,7 +89,7 @@ async def kill_clients(cluster: Cluster) -> None:
     )
     try:
         assert reader.stdout is not None
-        assert await asyncio.wait_for(reader.stdout.readline(), 30.0) == b"reading\n"
+        assert await asyncio.wait_for(reader.stdout.readline(), PATIENCE) == b"reading\n"
     finally:
         reader.kill()
         await reader.wait()
@@ -102,7 +103,7 @@ async def rest_of(cluster: Cluster, name: str, folder: Path) -> Rest:
     async def written() -> bool:
         return file.exists()
 
-    await eventually(written, 10.0)
+    await eventually(written, PATIENCE)
     return Rest(held(cluster.pid(name)), *map(int, file.read_text().split()))
 
 
@@ -111,7 +112,7 @@ async def all_at_rest(cluster: Cluster, folder: Path) -> dict[str, Rest]:
         verifier = await kv_blocks_used(cluster.address("verifier"))
         return verifier == await kv_blocks_used(cluster.address("drafter"), DrafterStub) == 0
 
-    await eventually(free, 20.0)
+    await eventually(free, PATIENCE)
     await asyncio.sleep(1.0)  # sockets and calls end a little after what they held
     return {name: await rest_of(cluster, name, folder) for name in MODULES}
 
@@ -145,6 +146,6 @@ async def test_clients_that_are_cut_leave_nothing_behind_and_disturb_nobody(
     async with load:
         await cut_clients(cluster, num_clients - IN_ONE_PROCESS, choice)
         await kill_clients(cluster)
-        await load.each_once_more(30.0)
+        await load.each_once_more(PATIENCE)
     assert load.failures == []
     check_same(before, await all_at_rest(cluster, tmp_path))
