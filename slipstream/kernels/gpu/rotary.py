@@ -49,8 +49,9 @@ def _rotary_write_kernel(
     tl.store(
         query_ptr + (token * num_heads + heads) * HEAD_DIM + dims[None, :], rotated, mask=inside & (heads < num_heads)
     )
-    kv_heads = heads - num_heads
-    cached = inside & (kv_heads >= 0) & (slot >= 0)
+    # Not `& (slot >= 0)` in the mask: the interpreter of triton 3.9 makes integers of a scalar bool.
+    kv_heads = tl.where(slot >= 0, heads - num_heads, -1)
+    cached = inside & (kv_heads >= 0)
     source = value_ptr + token * value_stride + kv_heads * HEAD_DIM
     value = tl.load(source + dims[None, :], mask=cached, other=0.0)
     target = (slot * num_kv_heads + kv_heads) * HEAD_DIM + dims[None, :]
