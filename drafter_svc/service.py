@@ -10,7 +10,7 @@ from drafter_svc.drafter import Drafter, Event, Output
 from drafter_svc.proposers import make_proposer
 from drafter_svc.servicer import DrafterServicer
 from drafter_svc.warm_up import warm_up
-from slipstream.engine.engine_thread import EngineThread
+from slipstream.engine.engine_thread import EngineThread, apart
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
@@ -46,7 +46,7 @@ def instruments(drafter: Drafter) -> list[Instrument]:
 
 async def serve_drafter(config: DrafterConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
-    drafter = make_drafter(config)
+    drafter = apart(lambda: make_drafter(config), config.engine.device)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics)
     engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.set_exception, name="drafter")

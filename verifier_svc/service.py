@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version
 
-from slipstream.engine.engine_thread import EngineThread
+from slipstream.engine.engine_thread import EngineThread, apart
 from slipstream.engine.model_runner import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
@@ -78,7 +78,7 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
     with tracing(config.trace) as trace:
-        await _serve(config, make_verifier(config, trace), trace)
+        await _serve(config, apart(lambda: make_verifier(config, trace), config.engine.device), trace)
 
 
 async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> None:
