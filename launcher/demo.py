@@ -53,7 +53,7 @@ def run_demo(console: Console, model: Path, max_tokens: int) -> None:
 
 
 def topologies(model: Path, draft_model: Path | None, tenants: Path) -> tuple[Topology, Topology]:
-    """What runs with drafts, and without: a drafter takes a core from its verifier, plain decoding is to have it."""
+    """What runs with drafts, and without: a drafter shares its verifier's cores, plain decoding is to have them alone."""
     plain = single_machine(model, tenants=tenants)
     return (plain if draft_model is None else single_machine(model, draft_model, tenants=tenants)), plain
 
@@ -65,7 +65,7 @@ def threads_used(drafting: Topology, plain: Topology) -> str:
     (verifier,), (alone,) = drafting.verifiers, plain.verifiers
     return (
         f"Plain runs have a verifier of their own with {plain.threads_of(alone)} threads while the drafter rests; "
-        f"drafted ones share the cores, {drafting.threads_of(verifier)} for the verifier."
+        f"drafted ones take turns with the drafter, {drafting.threads_of(verifier)} threads for the verifier."
     )
 
 

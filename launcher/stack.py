@@ -9,8 +9,10 @@ from pathlib import Path
 
 from launcher.processes import Processes, ServiceProcess
 from launcher.rules import mebibytes
-from launcher.topology import LOOPBACK, GatewayService, ModelService, Topology
+from launcher.topology import LOOPBACK, GatewayService, ModelService, Topology, num_cores
 from slipstream.config import service_environment
+
+UNLIKELY = 0.35  # below it a drafted token costs more than it brings on a CPU (docs/performance.md)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,12 +66,15 @@ Started = Callable[[Service], None]
 def single_machine(
     model: Path | None, draft_model: Path | None = None, *, tenants: Path | None = None, listen: str = LOOPBACK
 ) -> Topology:
-    """One verifier, a drafter if there is a draft model, and their gateway, on loopback."""
-    return Topology(
-        verifiers=(ModelService(model=model),),
-        drafters=(ModelService(model=draft_model),) if draft_model is not None else (),
-        gateway=GatewayService(listen=listen, tenants=tenants),
-    )
+    """One verifier, a drafter if there is a draft model, and their gateway, on loopback and on the same cores.
+
+    Sharing cores, verifier and drafter take turns: what is drafted ahead of a pass would slow that pass down.
+    """
+    gateway = GatewayService(listen=listen, tenants=tenants)
+    if draft_model is None:
+        return Topology(verifiers=(ModelService(model=model),), gateway=gateway)
+    drafter = ModelService(model=draft_model, threads=1, max_branches=0, stop_below=UNLIKELY)
+    return Topology(verifiers=(ModelService(model=model, threads=num_cores()),), drafters=(drafter,), gateway=gateway)
 
 
 def start_stack(processes: Processes, topology: Topology, started: Started = lambda service: None) -> Stack:
