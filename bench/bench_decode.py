@@ -85,7 +85,16 @@ def main() -> None:
         tenants = Path(folder) / "tenants.yaml"
         tenants.write_text(TENANTS)
         options = ["--model", str(model), "--device", arguments.device, "--widen", arguments.widen]
-        options += ["--max-num-seqs", "32", "--max-num-batched-tokens", "64", "--max-model-len", "1024", "--log-level", "warning"]
+        options += [
+            "--max-num-seqs",
+            "32",
+            "--max-num-batched-tokens",
+            "64",
+            "--max-model-len",
+            "1024",
+            "--log-level",
+            "warning",
+        ]
         options += ["--kv-memory-mib", "6000" if arguments.device != "cpu" else "64"]
         options += ["--trace", "build/trace.json"] if arguments.trace else []
         with (
