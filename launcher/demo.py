@@ -53,7 +53,7 @@ def run_demo(console: Console, model: Path, max_tokens: int) -> None:
 
 
 def topologies(model: Path, draft_model: Path | None, tenants: Path) -> tuple[Topology, Topology]:
-    """What runs with drafts, and without: a drafter shares its verifier's cores, plain decoding is to have them alone."""
+    """What runs with drafts, and without: a drafter shares its verifier's cores; plain decoding has them alone."""
     plain = single_machine(model, tenants=tenants)
     return (plain if draft_model is None else single_machine(model, draft_model, tenants=tenants)), plain
 
