@@ -60,7 +60,7 @@ def runtime_dir() -> Path:
     return Path(base) / "slipstream" if base else Path.home() / ".cache" / "slipstream" / "run"
 
 
-SPIN_COUNT = "50000"  # rounds, less than a millisecond: to the next product
+SPIN_COUNT = "20000"  # rounds, less than half a millisecond: to the next product
 HUGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432"  # what is smaller shares the heap's pages
 
 
