@@ -12,7 +12,7 @@ from gateway.dialects import CommitReceiver
 from gateway.link import Link
 from gateway.output import Output
 from gateway.pool import Pool
-from gateway.proposers import Complaints, DrafterPool, Proposer, RemoteDrafts, make_proposer
+from gateway.proposers import Complaints, DrafterPool, NgramDrafts, Proposer, RemoteDrafts, make_proposer
 from slipstream.errors import Unavailable
 from slipstream.exchange import Commit, ModelInfo, StepReport
 from slipstream.request import FinishReason, SequenceRequest
@@ -45,6 +45,8 @@ class Ended:
 class Session:
     """Commits go to drafters first, then to local proposers, then to the client; drafts go to the verifier.
 
+    A drafter that shares the verifier's cores is an exception: it rests while a proposer before it has drafts.
+
     Nothing here waits. When a verifier is lost the sequence moves to another with what is committed; when there is
     none, it waits a little for one and then fails. Drafters come and go without consequence.
     """
@@ -68,9 +70,10 @@ class Session:
         self._link: VerifierLink | None = None
         self._patience: asyncio.TimerHandle | None = None  # runs while there is no verifier
         self._ended = False
-        proposers = [self._make_proposer(name) for name in request.proposers]
-        self._remote = [proposer for proposer in proposers if isinstance(proposer, RemoteDrafts)]
-        self._local = [proposer for proposer in proposers if not isinstance(proposer, RemoteDrafts)]
+        self._proposers = [self._make_proposer(name) for name in request.proposers]
+        self._remote = [proposer for proposer in self._proposers if isinstance(proposer, RemoteDrafts)]
+        self._local = [proposer for proposer in self._proposers if isinstance(proposer, NgramDrafts)]
+        self._local_first = isinstance(next(iter(self._proposers), None), NgramDrafts)
 
     def start(self) -> None:
         self._open()
@@ -86,16 +89,21 @@ class Session:
             raise RuntimeError(f"commit for {commit.base} committed tokens, but {len(self._token_ids)} are known")
         self._token_ids += commit.token_ids
         for proposer in self._remote:
-            if commit.finish_reason is FinishReason.NONE:
-                proposer.observe(commit)
-            else:
+            if commit.finish_reason is not FinishReason.NONE:
                 proposer.finish(commit)
+            elif not self._may_rest(proposer):
+                proposer.observe(commit)
         return True
 
     def propose(self, commit: Commit) -> None:
         if not self._ended and commit.finish_reason is FinishReason.NONE:
             for proposer in self._local:
                 proposer.observe(commit)
+            for remote in filter(self._may_rest, self._remote):
+                if any(proposer.has_drafts for proposer in self._local):
+                    remote.keep(commit)
+                else:
+                    remote.observe(commit)
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         if self._ended:
@@ -121,7 +129,7 @@ class Session:
         self._stop_waiting()
         self._link = link
         link.open(self._current(), self)
-        for proposer in (*self._remote, *self._local):
+        for proposer in self._proposers:
             proposer.start(self._token_ids)
 
     def _wait_for_verifier(self) -> None:
@@ -150,7 +158,7 @@ class Session:
             return
         self._ended = True
         self._stop_waiting()
-        for proposer in (*self._remote, *self._local):
+        for proposer in self._proposers:
             proposer.close()
         if self._link is not None:
             if ended.finish_reason is FinishReason.NONE:
@@ -158,6 +166,10 @@ class Session:
             else:
                 self._link.release(self._request.sequence_id)
         self._on_end(ended)
+
+    def _may_rest(self, proposer: RemoteDrafts) -> bool:
+        """While the drafts that the verifier takes first are made here, at no cost to it."""
+        return self._local_first and proposer.may_rest
 
     def _serves(self, info: ModelInfo) -> bool:
         return info.name == self._model and info.vocabulary_hash == self._request.vocabulary_hash

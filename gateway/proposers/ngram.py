@@ -23,6 +23,11 @@ class NgramDrafts:
         self._ahead: tuple[int, ...] = ()  # what the verifier's tree holds after the committed prefix
         self._draw = 0
 
+    @property
+    def has_drafts(self) -> bool:
+        """Whether the verifier has some of them for the next pass."""
+        return bool(self._ahead)
+
     def start(self, token_ids: Sequence[int]) -> None:
         self._index.extend(token_ids[len(self._index) :])
         self._ahead = ()

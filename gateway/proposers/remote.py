@@ -62,21 +62,34 @@ class RemoteDrafts:
         self._link: DrafterLink | None = None
         self._full: set[str] = set()  # addresses of drafters that refused the sequence for want of room
         self._epoch = -1
+        self._untold: list[Commit] = []
         self._awaited: tuple[int, float] | None = None  # committed tokens last told, and when; None once answered
 
     def start(self, token_ids: Sequence[int]) -> None:
         self.close()
         self._open()
 
+    @property
+    def may_rest(self) -> bool:
+        """A drafter on CPU cores takes them from the verifier: it is told of commits when its drafts are needed."""
+        return self._link is not None and self._link.info is not None and self._link.info.device == "cpu"
+
     def observe(self, commit: Commit) -> None:
         if self._link is not None:
+            self._untold.append(commit)
             self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
-            self._link.send(self._sequence_id, commit)
+            self._tell()
+
+    def keep(self, commit: Commit) -> None:
+        """Tokens became final, and who drafts before this one has the next ones: told with the commits that follow."""
+        if self._link is not None:
+            self._untold.append(commit)
 
     def finish(self, commit: Commit) -> None:
         """The last commit, by which the drafter ends the sequence itself."""
         if self._link is not None:
-            self._link.send(self._sequence_id, commit)
+            self._untold.append(commit)
+            self._tell()
             self._link.release(self._sequence_id)
             self._link = None
         self.close()
@@ -106,7 +119,14 @@ class RemoteDrafts:
         if not isinstance(error, VocabularyMismatch | InvalidRequest):  # those would be refused again
             self._open()
 
+    def _tell(self) -> None:
+        assert self._link is not None
+        for commit in self._untold:
+            self._link.send(self._sequence_id, commit)
+        self._untold.clear()
+
     def _open(self) -> None:
+        self._untold.clear()  # an opening tells all that is committed
         link = self._drafters.pick(self._fits, besides=self._full)
         if link is None:
             self._drafters.subscribe(self._on_arrival)

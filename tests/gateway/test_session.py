@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,6 +129,23 @@ async def test_a_step_of_two_sequences_is_one_message_to_each_side(
     sent = dict(journal[:2])
     assert len(sent["drafter"].commits.commits) == 2
     assert len(sent["verifier"].drafts.drafts) == 2
+
+
+async def test_a_drafter_on_the_verifiers_cores_rests_while_ngram_has_drafts(
+    verifier: FakeVerifier, drafter: FakeDrafter
+) -> None:
+    tenant = Tenant(name="both", anonymous=True, proposers=("ngram", "draft_model"), num_draft_tokens=2)
+    drafter.info = replace(drafter.info, device="cpu")
+    async with running_gateway([verifier], [drafter]) as gateway:
+        client = Client(gateway, tenant, prompt=(1, 2, 3, 4, 5, 1, 2, 3, 4))
+        sequence = await opened(verifier)
+        await opened(drafter)
+        verifier.commit(sequence, 9, [5, 1], num_accepted=2, num_draft_tokens=2)
+        await eventually(lambda: len(verifier.drafts) == 2)
+        assert not drafter.commits
+        verifier.commit(sequence, 11, [99], num_accepted=0, num_draft_tokens=2)
+        await eventually(lambda: [commit.base for commit in drafter.commits] == [9, 11])
+        client.task.cancel()
 
 
 async def test_ngram_drafts_are_in_the_tree_for_two_passes(verifier: FakeVerifier) -> None:

@@ -138,3 +138,16 @@ async def test_after_close_nothing_is_drafted_and_no_arrival_matters(drafter: Fa
         await come_back(drafter)
         await asyncio.sleep(0.6)
     assert len(drafter.opens) == 1
+
+
+async def test_what_was_kept_is_told_in_order_with_the_commit_that_follows(drafter: FakeDrafter) -> None:
+    async with sequence_with(drafter) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        sequence.drafts.keep(Commit(1, 2, (3,)))
+        await asyncio.sleep(0.1)
+        assert not drafter.commits
+        sequence.drafts.observe(Commit(1, 3, (4, 5)))
+        await eventually(lambda: len(drafter.commits) == 2)
+        assert [commit.base for commit in drafter.commits] == [2, 3]
+        assert not sequence.drafts.may_rest, "this one has a device of its own"
