@@ -87,18 +87,24 @@ async def test_a_killed_drafter_costs_no_token_and_drafts_again_within_two_secon
     assert cluster.alive("gateway")
 
 
-async def test_drafting_resumes_in_a_running_stream(cluster: Cluster) -> None:
-    async with cluster.client("draft_model") as client:
-        call, _ = await read_some(client, 20, long(0, ENDLESS))
-        cluster.kill("drafter")
-        await asyncio.to_thread(cluster.restart, "drafter")
-        healthy, drafted = time.monotonic(), False
-        while not drafted:
-            message = await call.read()  # type: ignore[attr-defined]
-            assert message is not grpc.aio.EOF, "the stream ended before drafting resumed"
-            drafted = any(message.drafted) and time.monotonic() > healthy
-            assert time.monotonic() - healthy < 2.0
-        call.cancel()  # type: ignore[attr-defined]
+async def test_drafting_resumes_in_a_running_stream(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    """With a patient verifier: to one as tiny as these, drafts are not worth a wait."""
+    target, draft = models
+    with Cluster(tmp_path) as cluster:
+        cluster.verifier(target, module="tests.e2e.altered_services patient")
+        cluster.drafter(draft)
+        cluster.gateway(tenants("coupled", max_tokens=ENDLESS, max_wait_ms=200))
+        async with cluster.client("draft_model") as client:
+            call, _ = await read_some(client, 20, long(0, ENDLESS))
+            cluster.kill("drafter")
+            await asyncio.to_thread(cluster.restart, "drafter")
+            healthy, drafted = time.monotonic(), False
+            while not drafted:
+                message = await call.read()  # type: ignore[attr-defined]
+                assert message is not grpc.aio.EOF, "the stream ended before drafting resumed"
+                drafted = any(message.drafted) and time.monotonic() > healthy
+                assert time.monotonic() - healthy < 2.0
+            call.cancel()  # type: ignore[attr-defined]
 
 
 async def test_a_killed_gateway_leaves_no_kv_behind(cluster: Cluster) -> None:
