@@ -52,9 +52,10 @@ def admit(
             f"prompt has {len(prompt_ids)} tokens; it must be <= {info.max_model_len - 1}, "
             f"for the context of {info.name!r} is {info.max_model_len} tokens and holds the output too"
         )
+    _refuse_unserved(completion)
     sampling = _sampling(completion, tenant, left)
     check_ids("prompt", prompt_ids, info.vocab_size)
-    check_ids("stop_token_ids", sampling.stop_token_ids, info.vocab_size)
+    _check_sampling_ids(sampling, info.vocab_size)
     proposers = tenant.active_proposers
     return SequenceRequest(
         sequence_id=sequence_id,
@@ -108,4 +109,46 @@ def _sampling(completion: Completion, tenant: Tenant, left: int) -> SamplingPara
         stop_token_ids=completion.stop_token_ids,
         stop_strings=completion.stop,
         ignore_eos=completion.ignore_eos,
+        repetition_penalty=completion.repetition_penalty,
+        presence_penalty=completion.presence_penalty,
+        frequency_penalty=completion.frequency_penalty,
+        logit_bias=completion.logit_bias,
+        allowed_token_ids=completion.allowed_token_ids,
+        bad_words=completion.bad_words,
+        min_tokens=completion.min_tokens,
+        logprobs=completion.logprobs,
+        num_top_logprobs=completion.num_top_logprobs,
+        prompt_logprobs=completion.prompt_logprobs,
+        grammar=completion.grammar,
     )
+
+
+def _check_sampling_ids(sampling: SamplingParams, vocab_size: int) -> None:
+    check_ids("stop_token_ids", sampling.stop_token_ids, vocab_size)
+    check_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], vocab_size)
+    check_ids("allowed_token_ids", sampling.allowed_token_ids, vocab_size)
+    for word in sampling.bad_words:
+        check_ids("bad_words", word, vocab_size)
+
+
+def _refuse_unserved(completion: Completion) -> None:
+    """What a caller may write but this gateway does not serve is refused, never silently left out."""
+    asked = {
+        "n": completion.n != 1,
+        "echo": completion.echo,
+        "logprobs": completion.logprobs,
+        "prompt_logprobs": completion.prompt_logprobs,
+        "grammar": completion.grammar is not None,
+        "repetition_penalty": completion.repetition_penalty != 1.0,
+        "presence_penalty": completion.presence_penalty != 0.0,
+        "frequency_penalty": completion.frequency_penalty != 0.0,
+        "logit_bias": bool(completion.logit_bias),
+        "allowed_token_ids": bool(completion.allowed_token_ids),
+        "bad_words": bool(completion.bad_words),
+        "min_tokens": completion.min_tokens != 0,
+    }
+    for name, wanted in asked.items():
+        if wanted:
+            raise InvalidRequest(
+                f"{name} is {getattr(completion, name)!r}; this gateway does not serve it, leave it out"
+            )

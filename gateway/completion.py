@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slipstream.request import FinishReason
+from slipstream.request import FinishReason, Grammar
 from slipstream.text.chat_template import ChatMessage
 
 Prompt = str | tuple[ChatMessage, ...] | tuple[int, ...]  # a plain text, a chat, or token ids; () is an empty prompt
@@ -27,6 +27,19 @@ class Completion:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     include_stop: bool = False
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    min_tokens: int = 0
+    n: int = 1
+    echo: bool = False
+    logprobs: bool = False
+    num_top_logprobs: int = 0
+    prompt_logprobs: bool = False
+    grammar: Grammar | None = None
 
 
 @dataclass(kw_only=True, slots=True)

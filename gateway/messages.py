@@ -7,6 +7,7 @@ from dataclasses import asdict
 from gateway.completion import Completion, Delta, Prompt
 from slipstream.errors import InvalidRequest
 from slipstream.text.chat_template import ChatMessage
+from slipstream.wire.sampling import grammar_from_wire
 from slipstream.wire.v1 import exchange_pb2, generation_pb2
 
 
@@ -25,6 +26,19 @@ def completion_from_wire(message: generation_pb2.GenerateRequest) -> Completion:
         stop_token_ids=tuple(message.stop_token_ids),
         ignore_eos=message.ignore_eos,
         include_stop=message.include_stop,
+        repetition_penalty=message.repetition_penalty if message.HasField("repetition_penalty") else 1.0,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        logit_bias=tuple(sorted(message.logit_bias.items())),
+        allowed_token_ids=tuple(message.allowed_token_ids),
+        bad_words=tuple(tuple(word.ids) for word in message.bad_words),
+        min_tokens=message.min_tokens,
+        n=message.n if message.HasField("n") else 1,
+        echo=message.echo,
+        logprobs=message.logprobs,
+        num_top_logprobs=message.num_top_logprobs,
+        prompt_logprobs=message.prompt_logprobs,
+        grammar=grammar_from_wire(message.grammar) if message.HasField("grammar") else None,
     )
 
 

@@ -13,6 +13,7 @@ from slipstream.exchange import SparseLaw
 
 ID: Final[np.dtype[np.int32]] = np.dtype("<i4")
 COUNT: Final[np.dtype[np.uint16]] = np.dtype("<u2")
+BIAS: Final[np.dtype[np.float32]] = np.dtype("<f4")
 KIND: Final[np.dtype[np.uint8]] = np.dtype("u1")
 
 Number = TypeVar("Number", bound=np.generic)
@@ -33,6 +34,19 @@ def read(data: bytes, dtype: np.dtype[Number], field: str) -> npt.NDArray[Number
     if len(data) % dtype.itemsize:
         raise InvalidRequest(f"{field} is {len(data)} bytes long; it must be a multiple of {dtype.itemsize}")
     return np.frombuffer(data, dtype=dtype)
+
+
+def words_from_wire(
+    lengths: npt.NDArray[np.uint16],  # [num_words]
+    token_ids: npt.NDArray[np.int32],  # [sum of lengths]
+    field: str,
+) -> tuple[tuple[int, ...], ...]:
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if ends.size else 0
+    if total != token_ids.size:
+        raise InvalidRequest(f"{field} has {token_ids.size} token ids; the lengths of its words say {total}")
+    ids = token_ids.tolist()
+    return tuple(tuple(ids[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True))
 
 
 def join(arrays: Iterable[npt.NDArray[Any]], dtype: np.dtype[Any]) -> bytes:

@@ -19,40 +19,15 @@ from slipstream.exchange import (
     StepReport,
     Update,
 )
-from slipstream.request import FinishReason, SamplingParams, SequenceRequest, VerificationMode
+from slipstream.request import FinishReason, SequenceRequest, VerificationMode
 from slipstream.wire import arrays, status
 from slipstream.wire.arrays import ids_from_wire, ids_to_wire
+from slipstream.wire.sampling import sampling_from_wire, sampling_to_wire
 from slipstream.wire.v1 import exchange_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 
 _KINDS = tuple(LawKind)
-
-
-def sampling_to_wire(sampling: SamplingParams) -> pb.Sampling:
-    return pb.Sampling(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        max_tokens=sampling.max_tokens,
-        stop_token_ids=ids_to_wire(sampling.stop_token_ids),
-        stop_strings=sampling.stop_strings,
-        ignore_eos=sampling.ignore_eos,
-    )
-
-
-def sampling_from_wire(message: pb.Sampling) -> SamplingParams:
-    return SamplingParams(
-        temperature=message.temperature,
-        top_k=message.top_k,
-        top_p=message.top_p,
-        min_p=message.min_p,
-        max_tokens=message.max_tokens,
-        stop_token_ids=ids_from_wire(message.stop_token_ids, "stop_token_ids"),
-        stop_strings=tuple(message.stop_strings),
-        ignore_eos=message.ignore_eos,
-    )
 
 
 def open_to_wire(request: SequenceRequest) -> pb.Open:

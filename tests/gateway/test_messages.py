@@ -24,6 +24,29 @@ def test_what_the_caller_set_to_zero_is_zero() -> None:
     assert (completion.temperature, completion.top_p, completion.max_tokens, completion.seed) == (0, 0, 0, 0)
 
 
+def test_every_parameter_of_the_law_arrives() -> None:
+    message = pb.GenerateRequest(
+        prompt=TEXT,
+        repetition_penalty=1.5,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias={9: 1.5, 4: -2},
+        allowed_token_ids=[4, 9],
+        bad_words=[pb.TokenIds(ids=[4, 9]), pb.TokenIds(ids=[9])],
+        min_tokens=3,
+    )
+    assert completion_from_wire(message) == Completion(
+        prompt="hi",
+        repetition_penalty=1.5,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias=((4, -2.0), (9, 1.5)),
+        allowed_token_ids=(4, 9),
+        bad_words=((4, 9), (9,)),
+        min_tokens=3,
+    )
+
+
 def test_every_kind_of_prompt_is_understood() -> None:
     chat = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="hi")])
     assert prompt_from_wire(TEXT) == "hi"

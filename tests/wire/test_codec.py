@@ -24,7 +24,7 @@ from slipstream.exchange import (
     StepReport,
     Update,
 )
-from slipstream.request import FinishReason, SamplingParams, SequenceRequest, VerificationMode
+from slipstream.request import FinishReason, Grammar, GrammarKind, SamplingParams, SequenceRequest, VerificationMode
 from slipstream.wire import codec
 from slipstream.wire.v1 import exchange_pb2 as pb
 
@@ -45,7 +45,24 @@ def make_draft() -> Draft:
 
 def make_request(**changes: object) -> SequenceRequest:
     sampling = SamplingParams(
-        temperature=0.5, top_k=40, top_p=0.75, min_p=0.25, max_tokens=9, stop_token_ids=(2, 5), stop_strings=("ä\n",)
+        temperature=0.5,
+        top_k=40,
+        top_p=0.75,
+        min_p=0.25,
+        max_tokens=9,
+        stop_token_ids=(2, 5),
+        stop_strings=("ä\n",),
+        repetition_penalty=1.5,
+        presence_penalty=-0.5,
+        frequency_penalty=0.25,
+        logit_bias=((3, -100.0), (49151, 0.5)),
+        allowed_token_ids=(3, 9, 49151),
+        bad_words=((7,), (3, 9)),
+        min_tokens=4,
+        logprobs=True,
+        num_top_logprobs=5,
+        prompt_logprobs=True,
+        grammar=Grammar(GrammarKind.REGEX, "[ab]+"),
     )
     values: dict[str, object] = {
         "sequence_id": 1 << 40,

@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from slipstream.wire.v1 import exchange_pb2 as slipstream_dot_v1_dot_exchange__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eslipstream/v1/generation.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"<\n\x0c\x43hatMessages\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"{\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.ChatMessagesH\x00\x12,\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.TokenIdsH\x00\x42\x06\n\x04kind\"\xf3\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x06prompt\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.Prompt\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x18\n\x0btemperature\x18\x04 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x06 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x07 \x01(\x02H\x03\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x08 \x01(\rH\x04\x88\x01\x01\x12\x11\n\x04seed\x18\t \x01(\x04H\x05\x88\x01\x01\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0b \x03(\x05\x12\x12\n\nignore_eos\x18\x0c \x01(\x08\x12\x14\n\x0cinclude_stop\x18\r \x01(\x08\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\r\n\x0b_max_tokensB\x07\n\x05_seed\"\xf0\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x0f\n\x07\x64rafted\x18\x04 \x03(\x08\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12#\n\x05usage\x18\x06 \x01(\x0b\x32\x14.slipstream.v1.Usage\x12\'\n\x07timings\x18\x07 \x01(\x0b\x32\x16.slipstream.v1.Timings\x12\x14\n\x0ctext_lengths\x18\x08 \x03(\r\"\xf8\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\r\x12\x12\n\nnum_drafts\x18\x06 \x01(\r\x12\x12\n\nnum_passes\x18\x07 \x01(\r\x12\x1d\n\x15\x61\x63\x63\x65pted_per_position\x18\x08 \x03(\r\x12\x1e\n\x16submitted_per_position\x18\t \x03(\r\x12\x0c\n\x04seed\x18\n \x01(\x04\"\x8c\x01\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\r\x12\x16\n\x0e\x66irst_token_us\x18\x02 \x01(\r\x12\x10\n\x08total_us\x18\x03 \x01(\r\x12\x11\n\tverify_us\x18\x04 \x01(\x04\x12\x0f\n\x07wait_us\x18\x05 \x01(\x04\x12\x10\n\x08\x64raft_us\x18\x06 \x01(\x04\x12\x0f\n\x07wire_us\x18\x07 \x01(\x04\"G\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x06prompt\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.Prompt\"5\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12\x0e\n\x06tokens\x18\x02 \x03(\t\"\x13\n\x11ListModelsRequest\">\n\x12ListModelsResponse\x12(\n\x06models\x18\x01 \x03(\x0b\x32\x18.slipstream.v1.ModelInfo2\xcc\x02\n\nGeneration\x12M\n\x08Generate\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse0\x01\x12O\n\x0cGenerateOnce\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse\x12K\n\x08Tokenize\x12\x1e.slipstream.v1.TokenizeRequest\x1a\x1f.slipstream.v1.TokenizeResponse\x12Q\n\nListModels\x12 .slipstream.v1.ListModelsRequest\x1a!.slipstream.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eslipstream/v1/generation.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"<\n\x0c\x43hatMessages\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"{\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.ChatMessagesH\x00\x12,\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.TokenIdsH\x00\x42\x06\n\x04kind\"\x8b\x07\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x06prompt\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.Prompt\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x18\n\x0btemperature\x18\x04 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x06 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x07 \x01(\x02H\x03\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x08 \x01(\rH\x04\x88\x01\x01\x12\x11\n\x04seed\x18\t \x01(\x04H\x05\x88\x01\x01\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0b \x03(\x05\x12\x12\n\nignore_eos\x18\x0c \x01(\x08\x12\x14\n\x0cinclude_stop\x18\r \x01(\x08\x12\x1f\n\x12repetition_penalty\x18\x0e \x01(\x02H\x06\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0f \x01(\x02H\x07\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x10 \x01(\x02H\x08\x88\x01\x01\x12\x41\n\nlogit_bias\x18\x11 \x03(\x0b\x32-.slipstream.v1.GenerateRequest.LogitBiasEntry\x12\x19\n\x11\x61llowed_token_ids\x18\x12 \x03(\x05\x12*\n\tbad_words\x18\x13 \x03(\x0b\x32\x17.slipstream.v1.TokenIds\x12\x17\n\nmin_tokens\x18\x14 \x01(\rH\t\x88\x01\x01\x12\x0e\n\x01n\x18\x15 \x01(\rH\n\x88\x01\x01\x12\x0c\n\x04\x65\x63ho\x18\x16 \x01(\x08\x12\x10\n\x08logprobs\x18\x17 \x01(\x08\x12\x18\n\x10num_top_logprobs\x18\x18 \x01(\r\x12\x17\n\x0fprompt_logprobs\x18\x19 \x01(\x08\x12\'\n\x07grammar\x18\x1a \x01(\x0b\x32\x16.slipstream.v1.Grammar\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\r\n\x0b_max_tokensB\x07\n\x05_seedB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\r\n\x0b_min_tokensB\x04\n\x02_n\"\xf0\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x0f\n\x07\x64rafted\x18\x04 \x03(\x08\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12#\n\x05usage\x18\x06 \x01(\x0b\x32\x14.slipstream.v1.Usage\x12\'\n\x07timings\x18\x07 \x01(\x0b\x32\x16.slipstream.v1.Timings\x12\x14\n\x0ctext_lengths\x18\x08 \x03(\r\"\xf8\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\r\x12\x12\n\nnum_drafts\x18\x06 \x01(\r\x12\x12\n\nnum_passes\x18\x07 \x01(\r\x12\x1d\n\x15\x61\x63\x63\x65pted_per_position\x18\x08 \x03(\r\x12\x1e\n\x16submitted_per_position\x18\t \x03(\r\x12\x0c\n\x04seed\x18\n \x01(\x04\"\x8c\x01\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\r\x12\x16\n\x0e\x66irst_token_us\x18\x02 \x01(\r\x12\x10\n\x08total_us\x18\x03 \x01(\r\x12\x11\n\tverify_us\x18\x04 \x01(\x04\x12\x0f\n\x07wait_us\x18\x05 \x01(\x04\x12\x10\n\x08\x64raft_us\x18\x06 \x01(\x04\x12\x0f\n\x07wire_us\x18\x07 \x01(\x04\"G\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x06prompt\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.Prompt\"5\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\x12\x0e\n\x06tokens\x18\x02 \x03(\t\"\x13\n\x11ListModelsRequest\">\n\x12ListModelsResponse\x12(\n\x06models\x18\x01 \x03(\x0b\x32\x18.slipstream.v1.ModelInfo2\xcc\x02\n\nGeneration\x12M\n\x08Generate\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse0\x01\x12O\n\x0cGenerateOnce\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse\x12K\n\x08Tokenize\x12\x1e.slipstream.v1.TokenizeRequest\x1a\x1f.slipstream.v1.TokenizeResponse\x12Q\n\nListModels\x12 .slipstream.v1.ListModelsRequest\x1a!.slipstream.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slipstream.wire.v1.generation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._loaded_options = None
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_options = b'8\001'
   _globals['_CHATMESSAGE']._serialized_start=79
   _globals['_CHATMESSAGE']._serialized_end=123
   _globals['_CHATMESSAGES']._serialized_start=125
@@ -41,21 +43,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROMPT']._serialized_start=212
   _globals['_PROMPT']._serialized_end=335
   _globals['_GENERATEREQUEST']._serialized_start=338
-  _globals['_GENERATEREQUEST']._serialized_end=709
-  _globals['_GENERATERESPONSE']._serialized_start=712
-  _globals['_GENERATERESPONSE']._serialized_end=952
-  _globals['_USAGE']._serialized_start=955
-  _globals['_USAGE']._serialized_end=1203
-  _globals['_TIMINGS']._serialized_start=1206
-  _globals['_TIMINGS']._serialized_end=1346
-  _globals['_TOKENIZEREQUEST']._serialized_start=1348
-  _globals['_TOKENIZEREQUEST']._serialized_end=1419
-  _globals['_TOKENIZERESPONSE']._serialized_start=1421
-  _globals['_TOKENIZERESPONSE']._serialized_end=1474
-  _globals['_LISTMODELSREQUEST']._serialized_start=1476
-  _globals['_LISTMODELSREQUEST']._serialized_end=1495
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1497
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1559
-  _globals['_GENERATION']._serialized_start=1562
-  _globals['_GENERATION']._serialized_end=1894
+  _globals['_GENERATEREQUEST']._serialized_end=1245
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_start=1040
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_end=1088
+  _globals['_GENERATERESPONSE']._serialized_start=1248
+  _globals['_GENERATERESPONSE']._serialized_end=1488
+  _globals['_USAGE']._serialized_start=1491
+  _globals['_USAGE']._serialized_end=1739
+  _globals['_TIMINGS']._serialized_start=1742
+  _globals['_TIMINGS']._serialized_end=1882
+  _globals['_TOKENIZEREQUEST']._serialized_start=1884
+  _globals['_TOKENIZEREQUEST']._serialized_end=1955
+  _globals['_TOKENIZERESPONSE']._serialized_start=1957
+  _globals['_TOKENIZERESPONSE']._serialized_end=2010
+  _globals['_LISTMODELSREQUEST']._serialized_start=2012
+  _globals['_LISTMODELSREQUEST']._serialized_end=2031
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2033
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2095
+  _globals['_GENERATION']._serialized_start=2098
+  _globals['_GENERATION']._serialized_end=2430
 # @@protoc_insertion_point(module_scope)
