@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from slipstream.request import FinishReason, Grammar
 from slipstream.text.chat_template import ChatMessage
@@ -17,6 +19,7 @@ class Completion:
     prompt: Prompt
     model: str = ""  # empty: the only one served
     request_id: str = ""  # empty: made by the gateway
+    tools: tuple[Mapping[str, Any], ...] = ()  # offered to the model by its chat template
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0

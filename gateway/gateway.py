@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.admission import admit, check_ids, encode_prompt, identified, num_chars
 from gateway.catalog import Catalog, ServedModel
@@ -128,7 +129,7 @@ class Gateway:
     async def _admit(self, tenant: Tenant, completion: Completion) -> tuple[SequenceRequest, ServedModel]:
         self._places.check(tenant)  # first, for it is cheap
         model = self.catalog.find(completion.model)
-        prompt_ids = await _encode(model.text, completion.prompt)
+        prompt_ids = await _encode(model.text, completion.prompt, completion.tools)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
         return request, model
 
@@ -162,7 +163,7 @@ class Gateway:
         self._on_serving(bool(self._peers.verifiers.available))
 
 
-async def _encode(tools: TextTools, prompt: Prompt) -> tuple[int, ...]:
-    if num_chars(prompt) > LONG_PROMPT_CHARS:
-        return await asyncio.to_thread(encode_prompt, tools, prompt)
-    return encode_prompt(tools, prompt)
+async def _encode(tools: TextTools, prompt: Prompt, offered: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
+    if num_chars(prompt, offered) > LONG_PROMPT_CHARS:
+        return await asyncio.to_thread(encode_prompt, tools, prompt, offered)
+    return encode_prompt(tools, prompt, offered)

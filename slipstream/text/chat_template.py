@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -22,6 +22,7 @@ from slipstream.text.tokenizer import TEMPLATE_FILE, Tokenizer
 class ChatMessage:
     role: str
     content: str
+    details: Mapping[str, Any] = field(default_factory=dict)  # what else a template may read, such as tool calls
 
 
 class ChatTemplate:
@@ -29,8 +30,10 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
         self._special_tokens = special_tokens
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
+            self._takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise InvalidRequest(f"the model's chat template is broken ({error}); send the prompt as text") from error
 
@@ -45,12 +48,18 @@ class ChatTemplate:
             raise InvalidRequest("the model has no chat template; send the prompt as text or token ids")
         return cls(source, _special_tokens(tokenizer.config))
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """With the tools offered to the model, as JSON schemas. Raises InvalidRequest if the template has no place."""
         if not messages:
             raise InvalidRequest("chat holds no messages; give at least one")
+        if tools and not self._takes_tools:
+            raise InvalidRequest("tools are given; the model's chat template has no place for them, leave them out")
         try:
             return self._template.render(
-                messages=[asdict(message) for message in messages], add_generation_prompt=True, **self._special_tokens
+                messages=[{**m.details, "role": m.role, "content": m.content} for m in messages],
+                tools=list(tools) or None,
+                add_generation_prompt=True,
+                **self._special_tokens,
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise InvalidRequest(f"the model's chat template refuses these messages: {error}") from error

@@ -93,7 +93,7 @@ async def test_a_long_prompt_is_encoded_beside_the_loop_with_the_same_result(ver
 async def test_a_long_chat_does_not_hold_up_the_loop(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
 
-    def encode(tools: object, prompt: object) -> tuple[int, ...]:
+    def encode(tools: object, prompt: object, offered: object) -> tuple[int, ...]:
         threads.add(threading.current_thread())
         return (1,)
 

@@ -56,6 +56,17 @@ def test_the_tools_that_templates_expect_are_there() -> None:
     assert render("{% for m in messages %}{% break %}{% endfor %}z", USER) == "z"
 
 
+def test_tools_and_what_else_a_message_holds_reach_the_template() -> None:
+    template = ChatTemplate("{{ tools[0].function.name }} {{ messages[0].tool_call_id }} {{ messages[0].content }}", {})
+    message = ChatMessage("tool", "42", {"tool_call_id": "c1", "content": "not this"})
+    assert template.render([message], [{"function": {"name": "add"}}]) == "add c1 42"
+
+
+def test_tools_that_a_template_would_leave_out_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="chat template has no place for them"):
+        ChatTemplate(CHATML, {}).render([USER], [{"function": {"name": "add"}}])
+
+
 @pytest.mark.parametrize(
     ("template", "messages", "message"),
     [
