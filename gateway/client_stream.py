@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from gateway.completion import Delta
-from slipstream.errors import Exhausted
+from slipstream.errors import TooSlow
 from slipstream.request import FinishReason
 
 
@@ -20,11 +20,11 @@ class ClientStream:
         self._wake = asyncio.Event()
 
     def put(self, delta: Delta) -> None:
-        """Raises Exhausted if the client has not taken what it should have by now; the rest is up to the session."""
+        """Raises TooSlow if the client has not taken what it should have by now; the rest is up to the session."""
         if self._pending is None:
             self._pending = delta
         elif len(self._pending.token_ids) + len(delta.token_ids) > self._max_unsent_tokens:
-            raise Exhausted(
+            raise TooSlow(
                 f"the client is too slow: {len(self._pending.token_ids)} tokens wait to be read "
                 f"(limit {self._max_unsent_tokens}); read faster or ask for fewer"
             )

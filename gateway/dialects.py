@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from gateway.link import Receiver
 from gateway.tokenizer_store import TokenizerStore
-from slipstream.errors import Exhausted
+from slipstream.errors import TooSlow
 from slipstream.exchange import Commit, ModelInfo, StepReport
 from slipstream.request import SequenceRequest
 from slipstream.wire import codec
@@ -144,7 +144,7 @@ def _guarded(receiver: Receiver, action: Callable[[], bool | None]) -> bool | No
     try:
         return action()
     except Exception as error:
-        if not isinstance(error, Exhausted):
+        if not isinstance(error, TooSlow):
             _LOG.exception("a sequence failed")
         receiver.on_failure(error)
         return None

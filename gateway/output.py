@@ -19,7 +19,7 @@ class Output:
         self.stream = stream
 
     def publish(self, commit: Commit, step: StepReport) -> None:
-        """Raises Exhausted if the client is too slow."""
+        """Raises TooSlow if the client is."""
         now = time.monotonic()
         self.ledger.record_commit(commit, step, now)
         text, text_lengths = self._text.feed(commit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -13,7 +12,8 @@ from gateway.link import Link
 from gateway.output import Output
 from gateway.pool import Pool
 from gateway.proposers import Complaints, DrafterPool, NgramDrafts, Proposer, RemoteDrafts, make_proposer
-from slipstream.errors import Unavailable
+from gateway.recovery import Recovery
+from slipstream.errors import Exhausted, TooSlow, Unavailable
 from slipstream.exchange import Commit, ModelInfo, StepReport
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
@@ -47,8 +47,8 @@ class Session:
 
     A drafter that shares the verifier's cores is an exception: it rests while a proposer before it has drafts.
 
-    Nothing here waits. When a verifier is lost the sequence moves to another with what is committed; when there is
-    none, it waits a little for one and then fails. Drafters come and go without consequence.
+    Nothing here waits. When a verifier is lost, drains or is full, the sequence moves to another with what is
+    committed; when there is none, it waits a little for one and then fails. Drafters come and go without consequence.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Session:
         self._deadline = deadline
         self._token_ids = list(request.token_ids)  # committed: prompt, then output
         self._link: VerifierLink | None = None
-        self._patience: asyncio.TimerHandle | None = None  # runs while there is no verifier
+        self._recovery = Recovery(peers.verifiers, peers.recovery_seconds, retry=self._open, give_up=self._give_up)
         self._ended = False
         self._proposers = [self._make_proposer(name) for name in request.proposers]
         self._remote = [proposer for proposer in self._proposers if isinstance(proposer, RemoteDrafts)]
@@ -88,6 +88,7 @@ class Session:
         if commit.base > len(self._token_ids):
             raise RuntimeError(f"commit for {commit.base} committed tokens, but {len(self._token_ids)} are known")
         self._token_ids += commit.token_ids
+        self._recovery.note_progress()
         for proposer in self._remote:
             if commit.finish_reason is not FinishReason.NONE:
                 proposer.finish(commit)
@@ -113,51 +114,65 @@ class Session:
             self._end(Ended(finish_reason=commit.finish_reason))
 
     def on_failure(self, error: Exception) -> None:
-        self._output.fail(error)
-        self._end(Ended(error=error))
+        """The verifier ended the sequence, or it failed here."""
+        if isinstance(error, Exhausted | Unavailable) and not isinstance(error, TooSlow) and self._link is not None:
+            self._refused(self._link, error)
+        else:
+            self._fail(error)
 
     def on_down(self) -> None:
+        assert self._link is not None
+        self._recovery.lost.append(self._link.address)
         self._link = None
+        if self._recovery.is_hopeless:
+            lost = ", ".join(self._recovery.lost)
+            self._fail(Unavailable(f"the sequence was lost with {lost}, one after the other, and got no token between"))
+        else:
+            self._open()
+
+    def _refused(self, link: VerifierLink, error: Exception) -> None:
+        """It is full or drains; another may not."""
+        link.release(self._request.sequence_id)
+        self._link = None
+        self._recovery.refusals[link.address] = error
         self._open()
 
     def _open(self) -> None:
-        """On the least loaded verifier of the model, or on the first that arrives within the time allowed."""
-        link = self._peers.verifiers.pick(self._serves)
+        """On a verifier of the model that has room, or on the first that comes to have it within the time allowed."""
+        refusals = self._recovery.refusals
+        link = self._peers.verifiers.pick(self._serves, besides=refusals)
         if link is None:
-            self._wait_for_verifier()
+            last = next(reversed(refusals.values()), None)
+            if isinstance(last, Exhausted) and not self._num_output_tokens:
+                self._fail(last)  # it never began, so its client can try again as well as we can
+            else:
+                self._recovery.wait()
             return
-        self._stop_waiting()
+        self._recovery.stop()
         self._link = link
         link.open(self._current(), self)
         for proposer in self._proposers:
             proposer.start(self._token_ids)
 
-    def _wait_for_verifier(self) -> None:
-        if self._patience is None:
-            loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(self._peers.recovery_seconds, self._give_up)
-            self._peers.verifiers.subscribe(self._open)
-
-    def _stop_waiting(self) -> None:
-        self._peers.verifiers.unsubscribe(self._open)
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
     def _give_up(self) -> None:
+        said = "".join(f"; {address} said: {error}" for address, error in self._recovery.refusals.items())
         addresses = ", ".join(link.address for link in self._peers.verifiers.links)
-        self.on_failure(
+        self._fail(
             Unavailable(
-                f"no verifier serves {self._model!r} now (asked: {addresses}; waited "
-                f"{self._peers.recovery_seconds:g} s); {self._num_output_tokens} output tokens were committed"
+                f"no verifier serves {self._model!r} now (asked: {addresses}; waited {self._recovery.seconds:g} s); "
+                f"{self._num_output_tokens} output tokens were committed{said}"
             )
         )
+
+    def _fail(self, error: Exception) -> None:
+        self._output.fail(error)
+        self._end(Ended(error=error))
 
     def _end(self, ended: Ended) -> None:
         if self._ended:
             return
         self._ended = True
-        self._stop_waiting()
+        self._recovery.stop()
         for proposer in self._proposers:
             proposer.close()
         if self._link is not None:

@@ -98,14 +98,15 @@ async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> No
                 listen=config.listen,
                 register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
                 service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
-                drain=lambda: _finished(streams, failure),
+                drain=lambda: _finished(servicer, streams, failure),
                 failure=failure,
             )
     finally:
         await engine.stop()
 
 
-async def _finished(streams: OutgoingStreams, failure: asyncio.Future[None]) -> None:
+async def _finished(servicer: VerifierServicer, streams: OutgoingStreams, failure: asyncio.Future[None]) -> None:
     """Returns when every gateway has been told the end of all that it opened, or nothing moves any more."""
+    servicer.refuse_sequences()
     while not streams.are_quiet and not failure.done():
         await asyncio.sleep(_DRAIN_POLL_SECONDS)

@@ -9,13 +9,14 @@ from typing import Any
 
 import grpc
 
-from slipstream.errors import InvalidRequest
+from slipstream.errors import InvalidRequest, Unavailable
 from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
 from slipstream.request import SequenceRequest
 from slipstream.sequence_log import SequenceLog
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace
 from slipstream.wire import codec
+from slipstream.wire.calls import REFUSAL
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
@@ -42,6 +43,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         self._info = info
         self._metrics = metrics
         self._trace = trace
+        self._refusing = False
+
+    def refuse_sequences(self) -> None:
+        """Takes no new sequence from now on, on streams that are open either."""
+        self._refusing = True
 
     async def Verify(
         self,
@@ -84,7 +90,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
                 with self._trace.span("gRPC in", request.WhichOneof("message") or "unknown"):
                     message = to_message(request)
                 self._count_malformed(request, message)
-                if isinstance(message, SequenceRequest):
+                if self._refusing and isinstance(message, SequenceRequest):
+                    stream.note_open(message.sequence_id)  # until it is told
+                    message = Refuse(SequenceFailure(message.sequence_id, Unavailable(REFUSAL)))
+                elif isinstance(message, SequenceRequest):
                     stream.note_open(message.sequence_id)
                     log.opened(message)
                 elif isinstance(message, Close):

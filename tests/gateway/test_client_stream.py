@@ -8,7 +8,7 @@ import pytest
 
 from gateway.client_stream import ClientStream
 from gateway.completion import Delta, Usage
-from slipstream.errors import Exhausted, Unavailable
+from slipstream.errors import TooSlow, Unavailable
 from slipstream.request import FinishReason
 
 
@@ -49,7 +49,7 @@ async def test_a_client_that_waits_gets_each_delta_at_once() -> None:
 async def test_a_client_that_lags_too_far_behind_is_given_up() -> None:
     stream = ClientStream(3)
     stream.put(delta(1, 2, 3, 4))  # one delta is always taken, however long
-    with pytest.raises(Exhausted, match=r"4 tokens wait to be read \(limit 3\)"):
+    with pytest.raises(TooSlow, match=r"4 tokens wait to be read \(limit 3\)"):
         stream.put(delta(5))
 
 

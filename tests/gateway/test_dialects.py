@@ -8,7 +8,7 @@ import pytest
 
 from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.tokenizer_store import TokenizerStore
-from slipstream.errors import Exhausted
+from slipstream.errors import TooSlow
 from slipstream.exchange import Commit, CommitBatch, StepReport
 from slipstream.wire import codec
 from slipstream.wire.v1 import drafter_pb2, exchange_pb2, verifier_pb2
@@ -50,7 +50,7 @@ class Sequence:
     def _note(self, what: str) -> None:
         self.journal.append(f"{what} {self.name}")
         if what == self.fails_at:
-            raise Exhausted("too slow")
+            raise TooSlow("too slow")
 
 
 def verifier_dialect() -> VerifierDialect:

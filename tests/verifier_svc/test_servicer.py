@@ -1,12 +1,17 @@
+import asyncio
+from dataclasses import replace
+
 import pytest
 
-from slipstream.errors import InvalidRequest
+from slipstream.errors import InvalidRequest, Unavailable
 from slipstream.exchange import Commit, CommitBatch, DraftBatch, SequenceFailure, Update
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.wire import codec
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2
-from verifier_svc.messages import Close, Refuse, StreamOutput
-from verifier_svc.servicer import MAX_CHUNK_BYTES, to_chunks, to_message, to_responses
+from verifier_svc.messages import Close, Refuse, StreamEnded, StreamOutput
+from verifier_svc.metrics import VerifierMetrics
+from verifier_svc.servicer import MAX_CHUNK_BYTES, VerifierServicer, to_chunks, to_message, to_responses
+from verifier_svc.streams import OutgoingStreams
 
 REQUEST = SequenceRequest(
     sequence_id=7, token_ids=(1, 2), num_prompt_tokens=2, sampling=SamplingParams(), mode=VerificationMode.COUPLED
@@ -64,3 +69,27 @@ def test_tokenizer_files_travel_in_bounded_chunks(tokenizer):
     for name, content in Large.files.items():
         assert b"".join(chunk.data for chunk in chunks if chunk.file_name == name) == content
     assert {chunk.content_hash for chunk in chunks} == {"h"}
+
+
+async def test_once_it_drains_a_live_stream_opens_nothing_and_what_is_open_goes_on(tokenizer):
+    posted, streams = [], OutgoingStreams(10)
+    servicer = VerifierServicer(posted.append, streams, tokenizer, lambda: None, VerifierMetrics())
+
+    async def requests():
+        yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(REQUEST))
+        servicer.refuse_sequences()
+        yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(replace(REQUEST, sequence_id=8)))
+        yield verifier_pb2.VerifyRequest(update=exchange_pb2.Update(sequence_id=7))
+        assert not streams.are_quiet  # neither has been told its end
+
+    conversation = servicer.Verify(requests(), None)
+    reading = asyncio.create_task(anext(conversation))
+    while len(posted) < 3:
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    taken, refused, update, ended = (message for _, message in posted)
+    assert taken == REQUEST
+    assert (refused.failure.sequence_id, type(refused.failure.error)) == (8, Unavailable)
+    assert update.sequence_id == 7
+    assert ended == StreamEnded()
