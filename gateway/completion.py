@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipstream.exchange import TokenLogprobs
 from slipstream.request import FinishReason, Grammar
 from slipstream.text.chat_template import ChatMessage
 
@@ -75,6 +76,20 @@ class Timings:
 
 
 @dataclass(kw_only=True, slots=True)
+class PromptPart:
+    """The prompt, or the part of it that follows the one before."""
+
+    token_ids: list[int]
+    text: str = ""  # with `echo`
+    logprobs: TokenLogprobs | None = None  # of token_ids but the prompt's first, which nothing precedes
+
+    def append(self, later: PromptPart) -> None:
+        self.token_ids += later.token_ids
+        self.text += later.text
+        self.logprobs = joined(self.logprobs, later.logprobs)
+
+
+@dataclass(kw_only=True, slots=True)
 class Delta:
     """What became final since the last one. The last has a finish reason, usage and timings."""
 
@@ -85,6 +100,9 @@ class Delta:
     finish_reason: FinishReason = FinishReason.NONE
     usage: Usage | None = None
     timings: Timings | None = None
+    index: int = 0  # which of the n samples
+    logprobs: TokenLogprobs | None = None  # of token_ids, if asked for
+    prompt: PromptPart | None = None  # before any output, if asked for
 
     def append(self, later: Delta) -> None:
         """Takes in the delta that follows, so that both are told in one message."""
@@ -93,3 +111,15 @@ class Delta:
         self.drafted += later.drafted
         self.text_lengths += later.text_lengths
         self.finish_reason, self.usage, self.timings = later.finish_reason, later.usage, later.timings
+        self.logprobs = joined(self.logprobs, later.logprobs)
+        if self.prompt is not None and later.prompt is not None:
+            self.prompt.append(later.prompt)
+        else:
+            self.prompt = self.prompt or later.prompt
+
+
+def joined(first: TokenLogprobs | None, later: TokenLogprobs | None) -> TokenLogprobs | None:
+    """Of what follows one another; nothing where nothing was asked for."""
+    if first is None or later is None:
+        return later if first is None else first
+    return first + later

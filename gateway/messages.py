@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gateway.completion import Completion, Delta, Prompt
+from gateway.completion import Completion, Delta, Prompt, PromptPart
 from slipstream.errors import InvalidRequest
+from slipstream.exchange import TokenLogprobs
 from slipstream.text.chat_template import ChatMessage
 from slipstream.wire.sampling import grammar_from_wire
 from slipstream.wire.v1 import exchange_pb2, generation_pb2
@@ -64,4 +65,23 @@ def delta_to_wire(request_id: str, delta: Delta) -> generation_pb2.GenerateRespo
         finish_reason=exchange_pb2.FinishReason.ValueType(delta.finish_reason),
         usage=None if delta.usage is None else generation_pb2.Usage(**asdict(delta.usage)),
         timings=None if delta.timings is None else generation_pb2.Timings(**asdict(delta.timings)),
+        index=delta.index,
+        logprobs=_logprobs_to_wire(delta.logprobs),
+        prompt=None if delta.prompt is None else _prompt_to_wire(delta.prompt),
+    )
+
+
+def _prompt_to_wire(part: PromptPart) -> generation_pb2.PromptEcho:
+    return generation_pb2.PromptEcho(
+        token_ids=part.token_ids, text=part.text, logprobs=_logprobs_to_wire(part.logprobs)
+    )
+
+
+def _logprobs_to_wire(told: TokenLogprobs | None) -> generation_pb2.Logprobs | None:
+    if told is None:
+        return None
+    return generation_pb2.Logprobs(
+        logprobs=told.logprobs.tolist(),
+        top_token_ids=told.top_token_ids.ravel().tolist(),
+        top_logprobs=told.top_logprobs.ravel().tolist(),
     )

@@ -51,6 +51,38 @@ class Draft:
     tokens: tuple[DraftToken, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLogprobs:
+    """Of tokens that follow one another: how likely the target's raw logits made each, and what was likeliest there."""
+
+    logprobs: npt.NDArray[np.float32]  # [num_tokens], natural logarithms
+    top_token_ids: npt.NDArray[np.int32]  # [num_tokens, num_top], likeliest first
+    top_logprobs: npt.NDArray[np.float32]  # [num_tokens, num_top]
+
+    def __len__(self) -> int:
+        return len(self.logprobs)
+
+    def __getitem__(self, tokens: slice) -> TokenLogprobs:
+        return TokenLogprobs(self.logprobs[tokens], self.top_token_ids[tokens], self.top_logprobs[tokens])
+
+    def __add__(self, later: TokenLogprobs) -> TokenLogprobs:
+        """Those of these tokens and of the ones that follow; both tell as many likeliest ones."""
+        return TokenLogprobs(
+            np.concatenate((self.logprobs, later.logprobs)),
+            np.concatenate((self.top_token_ids, later.top_token_ids)),
+            np.concatenate((self.top_logprobs, later.top_logprobs)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Of a part of one sequence's prompt. The parts come in order, the first from position 1: nothing precedes 0."""
+
+    sequence_id: int
+    start: int  # position of the first token told of
+    logprobs: TokenLogprobs
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Tokens that became final in one verify pass of one sequence."""
@@ -66,6 +98,7 @@ class Commit:
     hit: bool = False
     wait_us: int = 0
     num_cached_tokens: int = 0
+    logprobs: TokenLogprobs | None = None  # of token_ids, if asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +115,7 @@ class StepReport:
 class CommitBatch:
     commits: tuple[Commit, ...]
     step: StepReport = StepReport()
+    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,12 @@ from slipstream.exchange import (
 from slipstream.request import FinishReason, SequenceRequest, VerificationMode
 from slipstream.wire import arrays, status
 from slipstream.wire.arrays import ids_from_wire, ids_to_wire
+from slipstream.wire.logprobs import (
+    logprobs_from_wire,
+    logprobs_to_wire,
+    prompt_logprobs_from_wire,
+    prompt_logprobs_to_wire,
+)
 from slipstream.wire.sampling import sampling_from_wire, sampling_to_wire
 from slipstream.wire.v1 import exchange_pb2 as pb
 
@@ -165,6 +171,7 @@ def commit_to_wire(commit: Commit) -> pb.Commit:
         hit=commit.hit,
         wait_us=commit.wait_us,
         num_cached_tokens=commit.num_cached_tokens,
+        logprobs=None if commit.logprobs is None else logprobs_to_wire(commit.logprobs),
     )
 
 
@@ -172,6 +179,9 @@ def commit_from_wire(message: pb.Commit) -> Commit:
     token_ids = ids_from_wire(message.token_ids, "token_ids")
     if message.num_accepted > len(token_ids):
         raise InvalidRequest(f"num_accepted is {message.num_accepted}; it must be <= {len(token_ids)}, the token_ids")
+    logprobs = logprobs_from_wire(message.logprobs) if message.HasField("logprobs") else None
+    if logprobs is not None and len(logprobs) != len(token_ids):
+        raise InvalidRequest(f"logprobs has {len(logprobs)} entries for {len(token_ids)} token_ids; send one per token")
     return Commit(
         sequence_id=message.sequence_id,
         base=message.base,
@@ -184,6 +194,7 @@ def commit_from_wire(message: pb.Commit) -> Commit:
         hit=message.hit,
         wait_us=message.wait_us,
         num_cached_tokens=message.num_cached_tokens,
+        logprobs=logprobs,
     )
 
 
@@ -199,6 +210,7 @@ def commit_batch_to_wire(batch: CommitBatch) -> pb.CommitBatch:
             kv_blocks_used=step.kv_blocks_used,
             kv_blocks_total=step.kv_blocks_total,
         ),
+        prompt_logprobs=[prompt_logprobs_to_wire(told) for told in batch.prompt_logprobs],
     )
 
 
@@ -214,6 +226,7 @@ def commit_batch_from_wire(message: pb.CommitBatch) -> CommitBatch:
             kv_blocks_used=step.kv_blocks_used,
             kv_blocks_total=step.kv_blocks_total,
         ),
+        prompt_logprobs=tuple(prompt_logprobs_from_wire(told) for told in message.prompt_logprobs),
     )
 
 

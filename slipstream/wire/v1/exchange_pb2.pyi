@@ -434,6 +434,65 @@ class DraftBatch(_message.Message):
 Global___DraftBatch: _TypeAlias = DraftBatch  # noqa: Y015
 
 @_typing.final
+class TokenLogprobs(_message.Message):
+    """Of tokens that follow one another: natural logarithms of their probabilities under the target's raw logits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    TOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    logprobs: _builtins.bytes
+    """float32 [n]"""
+    top_token_ids: _builtins.bytes
+    """int32 [n * num_top_logprobs], each token's likeliest first"""
+    top_logprobs: _builtins.bytes
+    """float32 [n * num_top_logprobs]"""
+    def __init__(
+        self,
+        *,
+        logprobs: _builtins.bytes = ...,
+        top_token_ids: _builtins.bytes = ...,
+        top_logprobs: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "top_logprobs", b"top_logprobs", "top_token_ids", b"top_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLogprobs: _TypeAlias = TokenLogprobs  # noqa: Y015
+
+@_typing.final
+class PromptLogprobs(_message.Message):
+    """Of a part of one sequence's prompt, as it is computed; the first part starts at position 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    start: _builtins.int
+    """position of the first token told of"""
+    @_builtins.property
+    def logprobs(self) -> Global___TokenLogprobs: ...
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        start: _builtins.int = ...,
+        logprobs: Global___TokenLogprobs | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "sequence_id", b"sequence_id", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptLogprobs: _TypeAlias = PromptLogprobs  # noqa: Y015
+
+@_typing.final
 class Commit(_message.Message):
     """Tokens that became final in one verify step of one sequence."""
 
@@ -450,6 +509,7 @@ class Commit(_message.Message):
     HIT_FIELD_NUMBER: _builtins.int
     WAIT_US_FIELD_NUMBER: _builtins.int
     NUM_CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base: _builtins.int
     """committed tokens before this commit"""
@@ -470,6 +530,10 @@ class Commit(_message.Message):
     """from ready to the start of the pass, microseconds"""
     num_cached_tokens: _builtins.int
     """first commit only: prompt tokens that the prefix cache held"""
+    @_builtins.property
+    def logprobs(self) -> Global___TokenLogprobs:
+        """verifier to gateway, of token_ids; if asked for"""
+
     def __init__(
         self,
         *,
@@ -484,10 +548,11 @@ class Commit(_message.Message):
         hit: _builtins.bool = ...,
         wait_us: _builtins.int = ...,
         num_cached_tokens: _builtins.int = ...,
+        logprobs: Global___TokenLogprobs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "finish_reason", b"finish_reason", "hit", b"hit", "num_accepted", b"num_accepted", "num_cached_tokens", b"num_cached_tokens", "num_draft_tokens", b"num_draft_tokens", "proposer", b"proposer", "sequence_id", b"sequence_id", "stop_string", b"stop_string", "token_ids", b"token_ids", "wait_us", b"wait_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "finish_reason", b"finish_reason", "hit", b"hit", "logprobs", b"logprobs", "num_accepted", b"num_accepted", "num_cached_tokens", b"num_cached_tokens", "num_draft_tokens", b"num_draft_tokens", "proposer", b"proposer", "sequence_id", b"sequence_id", "stop_string", b"stop_string", "token_ids", b"token_ids", "wait_us", b"wait_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -501,19 +566,23 @@ class CommitBatch(_message.Message):
 
     COMMITS_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Commit]: ...
     @_builtins.property
     def step(self) -> Global___StepReport: ...
+    @_builtins.property
+    def prompt_logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptLogprobs]: ...
     def __init__(
         self,
         *,
         commits: _abc.Iterable[Global___Commit] | None = ...,
         step: Global___StepReport | None = ...,
+        prompt_logprobs: _abc.Iterable[Global___PromptLogprobs] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "prompt_logprobs", b"prompt_logprobs", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

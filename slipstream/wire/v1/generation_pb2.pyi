@@ -315,11 +315,19 @@ class GenerateResponse(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     TEXT_LENGTHS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     text: _builtins.str
     """whole UTF-8 characters that became certain since the last message"""
     finish_reason: _exchange_pb2.FinishReason.ValueType
     """unspecified until the last message"""
+    index: _builtins.int
+    """output let go follows them
+    which of the n samples
+    """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """committed since the last message"""
@@ -340,6 +348,18 @@ class GenerateResponse(_message.Message):
     def text_lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """per token id: code points of `text` that it made certain; what the end of the"""
 
+    @_builtins.property
+    def logprobs(self) -> Global___Logprobs:
+        """of token_ids, with `logprobs`"""
+
+    @_builtins.property
+    def prompt(self) -> Global___PromptEcho:
+        """with `echo` or `prompt_logprobs`: once, before the output, under index 0"""
+
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerateResponse]:
+        """of GenerateOnce with n > 1: the samples after the first"""
+
     def __init__(
         self,
         *,
@@ -351,14 +371,86 @@ class GenerateResponse(_message.Message):
         usage: Global___Usage | None = ...,
         timings: Global___Timings | None = ...,
         text_lengths: _abc.Iterable[_builtins.int] | None = ...,
+        index: _builtins.int = ...,
+        logprobs: Global___Logprobs | None = ...,
+        prompt: Global___PromptEcho | None = ...,
+        samples: _abc.Iterable[Global___GenerateResponse] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "prompt", b"prompt", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafted", b"drafted", "finish_reason", b"finish_reason", "request_id", b"request_id", "text", b"text", "text_lengths", b"text_lengths", "timings", b"timings", "token_ids", b"token_ids", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafted", b"drafted", "finish_reason", b"finish_reason", "index", b"index", "logprobs", b"logprobs", "prompt", b"prompt", "request_id", b"request_id", "samples", b"samples", "text", b"text", "text_lengths", b"text_lengths", "timings", b"timings", "token_ids", b"token_ids", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
+
+@_typing.final
+class Logprobs(_message.Message):
+    """Natural logarithms of the probabilities that the model's raw logits gave to tokens that follow one another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    TOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """per token"""
+
+    @_builtins.property
+    def top_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """num_top_logprobs for each token, likeliest first"""
+
+    @_builtins.property
+    def top_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """beside them"""
+
+    def __init__(
+        self,
+        *,
+        logprobs: _abc.Iterable[_builtins.float] | None = ...,
+        top_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        top_logprobs: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "top_logprobs", b"top_logprobs", "top_token_ids", b"top_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Logprobs: _TypeAlias = Logprobs  # noqa: Y015
+
+@_typing.final
+class PromptEcho(_message.Message):
+    """The prompt, or a part of it: the parts come in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """with `echo`"""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def logprobs(self) -> Global___Logprobs:
+        """with `prompt_logprobs`; the prompt's first token has none, for nothing"""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        text: _builtins.str = ...,
+        logprobs: Global___Logprobs | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptEcho: _TypeAlias = PromptEcho  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
