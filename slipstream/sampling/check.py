@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.exchange import DraftToken, LawKind
+from slipstream.exchange import DraftToken, LawKind, TokenLogprobs
 from slipstream.request import SamplingParams, VerificationMode
 
 
@@ -38,3 +38,4 @@ class SequenceCheck:
 class Verdict:
     token_ids: tuple[int, ...]  # the accepted draft tokens, then the recovered or bonus token
     num_accepted: int  # len(token_ids) - 1
+    logprobs: TokenLogprobs | None = None  # of token_ids, if asked for
