@@ -12,6 +12,14 @@ from drafter_svc.service import serve_drafter
 from slipstream import command_line, logs
 from slipstream.config import EngineConfig
 from slipstream.wire import server
+from slipstream.wire.tls import server_tls
+
+_MaxBranches = Annotated[
+    int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
+]
+_StopBelow = Annotated[
+    float, typer.Option(help="End a path that is less likely than this to stand (T = 0 or coupled); 0: never.")
+]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -36,14 +44,13 @@ def main(
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_rows: Annotated[int, typer.Option(help="Most paths drafted in one step; 0: 16 on a CPU, else 64.")] = 0,
     max_prefill_tokens: Annotated[int, typer.Option(help="Prompt tokens per step while others are drafted for.")] = 128,
-    max_branches: Annotated[
-        int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
-    ] = MOST_BRANCHES,
-    stop_below: Annotated[
-        float, typer.Option(help="End a path that is less likely than this to stand (T = 0 or coupled); 0: never.")
-    ] = 0.0,
+    max_branches: _MaxBranches = MOST_BRANCHES,
+    stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     num_threads: command_line.NumThreads = 1,
+    tls_cert: command_line.TlsCert = None,
+    tls_key: command_line.TlsKey = None,
+    tls_client_ca: command_line.TlsClientCa = None,
     metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
@@ -66,6 +73,7 @@ def main(
                 num_threads=num_threads,
             ),
             listen=listen,
+            tls=server_tls(tls_cert, tls_key, tls_client_ca),
             metrics_listen=metrics_listen,
             proposer=proposer,
             max_rows=max_rows or default_max_rows(device),

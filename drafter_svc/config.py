@@ -7,6 +7,7 @@ from typing import Final
 
 from slipstream.config import EngineConfig
 from slipstream.metrics.endpoint import check_address
+from slipstream.wire.tls import ServerTls
 
 DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 _CPU_ROWS: Final = 16
@@ -39,6 +40,7 @@ class DrafterConfig:
 
     engine: EngineConfig
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
+    tls: ServerTls | None = None  # None: plaintext
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     proposer: str = "draft_model"
     max_rows: int = _CPU_ROWS  # of one draft step

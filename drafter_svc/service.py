@@ -60,6 +60,7 @@ async def serve_drafter(config: DrafterConfig) -> None:
                 service_names=(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,),
                 drain=_no_drain,
                 failure=failure,
+                tls=config.tls,
             )
     finally:
         await engine.stop()

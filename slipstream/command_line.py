@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,9 @@ CudaGraphs = Annotated[bool, typer.Option(help="On a GPU, replay captured steps;
 GraphMemoryMib = Annotated[int, typer.Option(help="Memory that captured steps may take, MiB.")]
 LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
+TlsCert = Annotated[Path | None, typer.Option(help="PEM certificate of this server; without it there is no TLS.")]
+TlsKey = Annotated[Path | None, typer.Option(help="PEM key of that certificate.")]
+TlsClientCa = Annotated[Path | None, typer.Option(help="PEM CA: only clients with its certificates are served.")]
 MetricsListen = Annotated[
     str,
     typer.Option(help="host:port where Prometheus finds metrics (docs/metrics.md); port 0 takes any; empty: nowhere."),

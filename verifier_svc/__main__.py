@@ -10,6 +10,7 @@ import typer
 from slipstream import command_line, logs
 from slipstream.config import EngineConfig
 from slipstream.wire import server
+from slipstream.wire.tls import server_tls
 from verifier_svc.config import DEFAULT_LISTEN, VerifierConfig
 from verifier_svc.service import serve_verifier
 
@@ -37,6 +38,9 @@ def main(
     widen: command_line.Widen = "",
     cuda_graphs: command_line.CudaGraphs = True,
     graph_memory_mib: command_line.GraphMemoryMib = 2048,
+    tls_cert: command_line.TlsCert = None,
+    tls_key: command_line.TlsKey = None,
+    tls_client_ca: command_line.TlsClientCa = None,
     metrics_listen: command_line.MetricsListen = "",
     trace: Annotated[
         Path | None, typer.Option(help="Write a timeline of the steps here at the end, for Perfetto.")
@@ -64,6 +68,7 @@ def main(
                 graph_memory_bytes=graph_memory_mib << 20,
             ),
             listen=listen,
+            tls=server_tls(tls_cert, tls_key, tls_client_ca),
             metrics_listen=metrics_listen,
             name=name,
             max_waiting=max_waiting,

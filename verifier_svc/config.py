@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slipstream.config import EngineConfig
 from slipstream.metrics.endpoint import check_address
+from slipstream.wire.tls import ServerTls
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
 
@@ -17,6 +18,7 @@ class VerifierConfig:
 
     engine: EngineConfig
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
+    tls: ServerTls | None = None  # None: plaintext
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch

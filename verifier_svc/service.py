@@ -100,6 +100,7 @@ async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> No
                 service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
                 drain=lambda: _finished(servicer, streams, failure),
                 failure=failure,
+                tls=config.tls,
             )
     finally:
         await engine.stop()

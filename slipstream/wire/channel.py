@@ -1,8 +1,10 @@
-"""How our clients connect: message sizes, keepalive and reconnection. Knows addresses, no service."""
+"""How our clients connect: message sizes, keepalive, reconnection, TLS. Knows addresses, no service."""
 
 from __future__ import annotations
 
 import grpc
+
+from slipstream.wire.tls import ClientTls
 
 MAX_MESSAGE_BYTES = 16 << 20  # an Open of a 1M-token prompt is 4 MiB, a step's drafts well below 1
 
@@ -22,6 +24,22 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(target: str) -> grpc.aio.Channel:
-    """A channel to `host:port`. Connects when first used and, after a loss, again within about a second."""
-    return grpc.aio.insecure_channel(target, options=CLIENT_OPTIONS)
+def open_channel(target: str, tls: ClientTls | None = None, *, server_name: str = "") -> grpc.aio.Channel:
+    """A channel to `host:port`. Connects when first used and, after a loss, again within about a second.
+
+    `server_name`: what the server's certificate must name, if that is not `host`.
+    """
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=CLIENT_OPTIONS)
+    return grpc.aio.secure_channel(target, tls.credentials(), options=(*CLIENT_OPTIONS, *_named(server_name)))
+
+
+def open_blocking_channel(target: str, tls: ClientTls | None = None) -> grpc.Channel:
+    """The same for programs without an event loop."""
+    if tls is None:
+        return grpc.insecure_channel(target, options=CLIENT_OPTIONS)
+    return grpc.secure_channel(target, tls.credentials(), options=CLIENT_OPTIONS)
+
+
+def _named(server_name: str) -> tuple[tuple[str, str], ...]:
+    return (("grpc.ssl_target_name_override", server_name),) if server_name else ()

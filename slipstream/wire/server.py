@@ -1,4 +1,4 @@
-"""One gRPC server on one event loop: health, reflection, limits, drain. Knows nothing of what the services do."""
+"""One gRPC server on one event loop: health, reflection, limits, TLS, drain. Knows nothing of what the services do."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from slipstream.errors import CheckpointError
 from slipstream.wire.calls import Calls
 from slipstream.wire.channel import MAX_MESSAGE_BYTES
 from slipstream.wire.status import StatusInterceptor
+from slipstream.wire.tls import ServerTls
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ async def serve(
     failure: asyncio.Future[None] | None = None,
     readiness: Readiness | None = None,
     limits: ServerLimits | None = None,
+    tls: ServerTls | None = None,
 ) -> None:
     """Serves until SIGTERM, SIGINT or `failure`, then drains; prints `READY <service> <host:port>` once it is ready.
 
@@ -96,7 +98,7 @@ async def serve(
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, MethodSymbolPool())
-    address = _bind(server, listen)
+    address = _bind(server, listen, tls)
     signals = _Signals()
     await server.start()
     announcing = asyncio.create_task(
@@ -180,12 +182,12 @@ def _make_server(limits: ServerLimits, calls: Calls) -> grpc.aio.Server:
     )
 
 
-def _bind(server: grpc.aio.Server, listen: str) -> str:
+def _bind(server: grpc.aio.Server, listen: str, tls: ServerTls | None) -> str:
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > MAX_PORT:
         raise ValueError(f"listen is {listen!r}; it must be host:port, such as 127.0.0.1:0")
     try:
-        bound = server.add_insecure_port(listen)
+        bound = server.add_secure_port(listen, tls.credentials()) if tls else server.add_insecure_port(listen)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {listen}; is another process using the port?") from error
     return f"{host}:{bound}"

@@ -61,8 +61,8 @@ async def opened(peer: Any, count: int = 1) -> int:
 async def refuse_again_and_again(verifier: FakeVerifier, sequence_id: int) -> None:
     refused = len(verifier.opens)
     while True:
-        await eventually(lambda: len(verifier.opens) > refused)
         refused += 1
+        await opened(verifier, refused)
         verifier.fail(sequence_id, Exhausted("no room at all"))
 
 
