@@ -1,7 +1,9 @@
 """Runs whole verify steps from captured graphs. Knows padded sizes and fixed buffers; nothing of requests.
 
 A step is two graphs, one behind the other: the model's pass, by bucket, and verification, by bucket and by what its
-checks need. Nothing waits for the GPU but what `launch` returns, once, for the verdicts.
+checks need. Nothing waits for the GPU but what `launch` returns, once, for the verdicts. Token masks of grammars are
+filled on the host while the GPU runs the pass, and applied between the two graphs: their upload cannot be earlier, and
+a kernel of its own costs a launch only in steps that have masks.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
 from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Replay
+from slipstream.engine.mask_buffers import MaskBuffers
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
 from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
 from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
 from slipstream.kernels.prepare_inputs import prepare_inputs
+from slipstream.kernels.token_mask import mask_tokens
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.token_masks import token_masks
 from slipstream.tracing import NO_TRACE, Trace
 
 _LOG = logging.getLogger(__name__)
@@ -60,6 +65,7 @@ class GraphRunner(ModelRunner):
         self._logits = torch.zeros(self._most_rows, self.config.vocab_size, device=self._device)
         self._decided = torch.zeros(most_seqs, 2, dtype=torch.int32, device=self._device)
         self._on_host = torch.zeros(most_seqs, 2, dtype=torch.int32, pin_memory=on_gpu)
+        self._masks = MaskBuffers(self._most_rows, self.config.vocab_size, self._device)
         self._clock = GpuClock() if on_gpu else None
 
     @torch.inference_mode()
@@ -111,6 +117,9 @@ class GraphRunner(ModelRunner):
             self._clock.start()
         self._buffers.upload(bucket, chunks, checks, words)
         self._pass(bucket)()
+        masks = token_masks(checks, self.config.vocab_size)
+        if masks is not None:
+            mask_tokens(self._logits, *self._masks.upload(masks))
         if checks:
             self._verification(bucket, Needs.of(words))()
         self._on_host.copy_(self._decided, non_blocking=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from slipstream.exchange import DraftToken, LawKind, TokenLogprobs
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.token_rules import TokenRules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +24,9 @@ class SequenceCheck:
     seed: int = 0  # key of the RESIDUAL noise
     accept_key: int = 0  # derive_key(seed, nonce): key of the ACCEPT noise
     sample_index: int = 0
+    cut: DraftToken | None = None  # drafted after them, but the target cannot give it: neither fed nor accepted
+    # Writes which tokens may come into [len(draft) + 1, ceil(vocab / 32)] words (token_masks.py); None: all may.
+    fill_masks: Callable[[npt.NDArray[np.int32]], None] | None = None
 
     def __post_init__(self) -> None:
         if not self.matched_only and any(token.kind is LawKind.ASSUMED for token in self.draft):
@@ -32,6 +40,14 @@ class SequenceCheck:
     def is_matched(self, token: DraftToken) -> bool:
         """Whether the token stands iff it equals the one that target and noise choose; else its law decides."""
         return self.matched_only or token.kind is LawKind.ONE_HOT
+
+    @property
+    def last_token(self) -> DraftToken | None:
+        """What stands in the row after the draft: a cut token whose law makes the row a rejection, or none.
+
+        A cut token that would be matched equals nothing that the target can give, and so changes nothing.
+        """
+        return self.cut if self.cut is not None and not self.is_matched(self.cut) else None
 
 
 @dataclass(frozen=True, slots=True)

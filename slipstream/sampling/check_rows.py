@@ -19,6 +19,7 @@ from slipstream.sampling.noise import key_tensor
 from slipstream.sampling.philox import Stream, random_words, uniform
 
 PAD = -1  # stands for a draft token where there is none; equals no token, so it can never be accepted
+NEVER = np.float32(np.inf)  # in place of a uniform number: no law accepts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class SparseRows:
 class CheckRows:
     sequences: torch.Tensor  # [num_rows] int64, index of the row's sequence
     offsets: torch.Tensor  # [num_rows] int64, draft tokens before this one
-    draft_ids: torch.Tensor  # [num_rows] int64, PAD in each sequence's last row
+    draft_ids: torch.Tensor  # [num_rows] int64, PAD in each sequence's last row unless its draft was cut there
     seeds: torch.Tensor  # [num_rows] int64, bits of the 64-bit seed
     positions: torch.Tensor  # [num_rows] int64
     sample_indices: torch.Tensor  # [num_rows] int64
@@ -55,7 +56,7 @@ class CheckRows:
 class _Row:
     sequence: int
     offset: int
-    token: DraftToken | None  # none in a sequence's last row
+    token: DraftToken | None  # none in a sequence's last row, unless its draft was cut there
     check: SequenceCheck
     matched: bool  # target and noise alone decide; else the token's law does, or there is no token
 
@@ -68,6 +69,10 @@ class _Row:
         return self.check.base + self.offset
 
     @property
+    def is_cut(self) -> bool:
+        return self.token is not None and self.offset == len(self.check.draft)
+
+    @property
     def law(self) -> SparseLaw | None:
         """The law that decides about the row's draft token, if one does."""
         return self.token.law if self.token and not self.matched else None
@@ -78,7 +83,7 @@ def lay_out(checks: Sequence[SequenceCheck], device: torch.device) -> CheckRows:
     rows = [
         _Row(sequence, offset, token, check, check.is_matched(token) if token else check.matched_only)
         for sequence, check in enumerate(checks)
-        for offset, token in enumerate((*check.draft, None))
+        for offset, token in enumerate((*check.draft, check.last_token))
     ]
     return CheckRows(
         sequences=_ints((row.sequence for row in rows), device),
@@ -123,7 +128,8 @@ def _accept_uniforms(rows: Sequence[_Row]) -> npt.NDArray[np.float32]:
         return np.empty(0, dtype=np.float32)  # greedy steps have none: a third of a millisecond less for each
     numbers = [(row.check.accept_key, row.position, row.check.sample_index) for row in rows]
     keys, positions, sample_indices = np.array(numbers, dtype=np.uint64).reshape(-1, 3).T
-    return uniform(random_words(keys, positions, sample_indices, Stream.ACCEPT))
+    uniforms = uniform(random_words(keys, positions, sample_indices, Stream.ACCEPT))
+    return np.where([row.is_cut for row in rows], NEVER, uniforms)
 
 
 def _ints(values: Iterable[int], device: torch.device) -> torch.Tensor:

@@ -17,7 +17,11 @@ from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.check_rows import CheckRows, lay_out
 from slipstream.sampling.noise import gumbel_noise
 from slipstream.sampling.philox import Stream, gumbel, random_words, uniform
+from slipstream.sampling.rule_reference import rule_logits
+from slipstream.sampling.rule_rows import contexts_of
+from slipstream.sampling.ruled_law import ruled_logits
 from slipstream.sampling.target_law import shape_logits
+from slipstream.sampling.token_masks import masked_logits
 
 __all__ = ["SequenceCheck", "Verdict", "accepts", "recovery_weights", "verify", "verify_reference"]
 
@@ -47,6 +51,9 @@ def _verify_one(logits: Floats, check: SequenceCheck) -> Verdict:
                 recovered = _choose(_residual(target_probs, token.law), check, position)
                 return Verdict((*accepted, recovered), len(accepted))
         accepted.append(token.token_id)
+    if check.last_token is not None and check.last_token.law is not None:
+        recovered = _choose(_residual(_softmax(logits[-1]), check.last_token.law), check, check.base + len(accepted))
+        return Verdict((*accepted, recovered), len(accepted))
     bonus = _choose(logits[len(accepted)], check, check.base + len(accepted))
     return Verdict((*accepted, bonus), len(accepted))
 
@@ -77,11 +84,24 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _split(logits: torch.Tensor, checks: Sequence[SequenceCheck]) -> Iterator[tuple[Floats, SequenceCheck]]:
-    first = 0
+    logits, first = masked_logits(logits, checks), 0
     for check in checks:
-        rows = logits[first : first + len(check.draft) + 1]
+        rows = _ruled_plainly(logits[first : first + len(check.draft) + 1], check)
         yield shape_logits(rows, [check.sampling] * len(rows)).cpu().numpy(), check
         first += len(rows)
+
+
+def _ruled_plainly(logits: torch.Tensor, check: SequenceCheck) -> torch.Tensor:
+    rules, ruled = check.rules, logits.cpu().numpy()
+    if rules is None:
+        return logits
+    tokens = [*rules.token_ids, *(token.token_id for token in check.draft)]
+    prompt, output = tokens[: rules.num_prompt_tokens], tokens[rules.num_prompt_tokens :]
+    rows = [
+        rule_logits(row, check.sampling, prompt, output[: rules.num_output_tokens + offset], rules.stop_token_ids)
+        for offset, row in enumerate(ruled)
+    ]
+    return torch.from_numpy(np.stack(rows))
 
 
 def verify(
@@ -102,7 +122,7 @@ def verify(
 
         return fused_verify(target_logits, checks)
     rows = lay_out(checks, target_logits.device)
-    shaped = shape_logits(target_logits, rows.sampling)
+    shaped = shape_logits(masked_logits(target_logits, checks), rows.sampling)
     chosen = _choose_by_match(shaped, rows)
     num_accepted = _count_accepted(shaped, chosen, rows)
     last_tokens = chosen[rows.first_rows + num_accepted]

@@ -18,7 +18,7 @@ import torch
 from slipstream.exchange import DraftToken, SparseLaw
 from slipstream.request import SamplingParams
 from slipstream.sampling.check import SequenceCheck
-from slipstream.sampling.check_rows import PAD
+from slipstream.sampling.check_rows import NEVER, PAD
 from slipstream.sampling.philox import Stream, random_words, uniform
 from slipstream.sampling.target_law import SMALLEST_TEMPERATURE
 
@@ -126,10 +126,10 @@ def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray
     words = np.zeros((ends[-1], NUM_COLUMNS + 2 * law_width), dtype=np.int32)
     words[:, :NUM_COLUMNS] = np.repeat(_common_columns(checks, vocab_size), lengths, axis=0)
     words[:, Column.POSITION] += (np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)).astype(np.int32)
-    words[:, Column.DRAFT_ID] = [t.token_id if t else PAD for check in checks for t in (*check.draft, None)]
+    words[:, Column.DRAFT_ID] = [t.token_id if t else PAD for check in checks for t in (*check.draft, check.last_token)]
     for check, end, length in zip(checks, ends.tolist(), lengths.tolist(), strict=True):
         if not check.matched_only:
-            words[end - length : end, Column.KIND] = [_kind(check, token) for token in (*check.draft, None)]
+            words[end - length : end, Column.KIND] = [_kind(check, token) for token in (*check.draft, check.last_token)]
     _write_laws(words, laws, law_width)
     return words
 
@@ -185,8 +185,8 @@ def _laws(checks: Sequence[SequenceCheck]) -> list[_RowLaw]:
     first = 0
     for check in checks:
         if not check.matched_only:
-            for offset, token in enumerate(check.draft):
-                if token.law is not None and not check.is_matched(token):
+            for offset, token in enumerate((*check.draft, check.last_token)):
+                if token and token.law is not None and not check.is_matched(token):
                     laws.append((first + offset, token.law, check, offset))
         first += len(check.draft) + 1
     return laws
@@ -198,6 +198,13 @@ def _write_laws(words: npt.NDArray[np.int32], laws: Sequence[_RowLaw], law_width
         words[row, Column.LAW_LENGTH] = length
         words[row, NUM_COLUMNS : NUM_COLUMNS + length] = law.token_ids
         words[row, NUM_COLUMNS + law_width : NUM_COLUMNS + law_width + length] = law.counts
-        u = uniform(random_words(check.accept_key, check.base + offset, check.sample_index, Stream.ACCEPT))
-        numbers = np.array((u, law.probability(check.draft[offset].token_id)), dtype=np.float32)
+        numbers = np.array(_acceptance(law, check, offset), dtype=np.float32)
         words[row, [Column.UNIFORM, Column.DRAFT_PROB]] = numbers.view(np.int32)
+
+
+def _acceptance(law: SparseLaw, check: SequenceCheck, offset: int) -> tuple[np.float32, float]:
+    """The number that decides about the draft token, and its probability under its law."""
+    if offset == len(check.draft):
+        return NEVER, 1.0
+    u = uniform(random_words(check.accept_key, check.base + offset, check.sample_index, Stream.ACCEPT))
+    return np.float32(u), law.probability(check.draft[offset].token_id)

@@ -16,6 +16,9 @@ from slipstream.kernels.gpu.row_limits import row_limits
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics, tile_size
 from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.rule_rows import contexts_of
+from slipstream.sampling.ruled_law import ruled_logits
+from slipstream.sampling.token_masks import masked_logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,9 @@ def verify(
     if not checks:
         return []
     table = pack_checks(checks, target_logits.shape[1], target_logits.device)
-    return to_verdicts(checks, verify_table(target_logits, table))  # the one read from the device
+    return to_verdicts(
+        checks, verify_table(masked_logits(target_logits, checks), table)
+    )  # the one read from the device
 
 
 def verify_table(

@@ -106,6 +106,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {"LIMITED": True, "MAX_ROWS": 8, "TILE": 1024},
         2,
     ),
+    "token mask": ("token_mask:_mask_tokens_kernel", "*fp32 *i32 *i32 i32 i32 i32", {"TILE": 4096}, 8),
     "verdicts": (
         "second_look:_verdicts_kernel",
         "*i32 *i32 *i32 *fp32 *i32 *i32 i32",

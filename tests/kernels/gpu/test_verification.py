@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling import verification
 from slipstream.sampling.check import SequenceCheck
 from tests.kernels.gpu.random_checks import LIMITED, PLAIN, RandomChecks
+from tests.sampling.random_masks import cut_check
 
 
 def check_verdicts(seed: int, vocab_size: int, sampling: list[SamplingParams], device: torch.device) -> None:
@@ -31,6 +33,26 @@ def test_verdicts_equal_the_reference(vocab_size: int, device: torch.device) -> 
 @pytest.mark.parametrize("vocab_size", [11, 2100])
 def test_verdicts_under_limits_equal_the_reference(vocab_size: int, device: torch.device) -> None:
     check_verdicts(2, vocab_size, [*LIMITED, PLAIN[1]], device)
+
+
+def check_masked_verdicts(seed: int, vocab_size: int, device: torch.device) -> None:
+    rng = np.random.default_rng(seed)
+    checks = [cut_check(rng, vocab_size) for _ in range(6)]
+    num_rows = sum(len(check.draft) + 1 for check in checks)
+    logits = torch.from_numpy(rng.normal(0, 2, (num_rows, vocab_size)).astype(np.float32))
+    assert any(check.last_token for check in checks)
+    assert verify(logits.to(device), checks) == verification.verify(logits, checks)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_verdicts_of_masked_and_cut_drafts_equal_the_reference(seed: int, device: torch.device) -> None:
+    check_masked_verdicts(seed, 70, device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_verdicts_of_masked_and_cut_drafts_equal_the_reference(seed: int, device: torch.device) -> None:
+    check_masked_verdicts(seed, 5000, device)
 
 
 @pytest.mark.gpu

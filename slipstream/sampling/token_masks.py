@@ -1,0 +1,57 @@
+"""Which tokens a grammar allows at the rows of a batch of checks. Knows packed bits; knows no grammar.
+
+Masks are asked for as late as possible: whoever runs the model launches its pass first, so that a GPU computes while
+the host fills them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream.kernels.token_mask import mask_tokens
+from slipstream.sampling.check import SequenceCheck
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMasks:
+    rows: npt.NDArray[np.int32]  # [num_masks], of the logits
+    bits: npt.NDArray[np.int32]  # [num_masks, ceil(vocab / 32)]: bit t & 31 of word t >> 5 is 1 where t may come
+
+
+def token_masks(checks: Sequence[SequenceCheck], vocab_size: int) -> TokenMasks | None:
+    """The masks of all rows that have one; None if there are none."""
+    lengths = [len(check.draft) + 1 for check in checks]
+    firsts = accumulate(lengths, initial=0)
+    masked = [
+        (check.fill_masks, first, length)
+        for check, first, length in zip(checks, firsts, lengths, strict=False)
+        if check.fill_masks is not None
+    ]
+    if not masked:
+        return None
+    rows = np.concatenate([np.arange(first, first + length, dtype=np.int32) for _, first, length in masked])
+    bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
+    filled = 0
+    for fill, _, length in masked:
+        fill(bits[filled : filled + length])
+        filled += length
+    return TokenMasks(rows, bits)
+
+
+def masked_logits(
+    target_logits: torch.Tensor,  # [sum of len(draft) + 1, vocab]; left as it is
+    checks: Sequence[SequenceCheck],
+) -> torch.Tensor:
+    """The logits without what grammars forbid; the very tensor if no check has masks."""
+    masks = token_masks(checks, target_logits.shape[1])
+    if masks is None:
+        return target_logits
+    masked, device = target_logits.clone(), target_logits.device
+    mask_tokens(masked, torch.from_numpy(masks.rows).to(device), torch.from_numpy(masks.bits).to(device))
+    return masked
