@@ -15,6 +15,7 @@ import torch
 from slipstream.exchange import LAW_TOTAL, SparseLaw
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.check_rows import CheckRows, lay_out
+from slipstream.sampling.logprobs import score_asked, with_logprobs
 from slipstream.sampling.noise import gumbel_noise
 from slipstream.sampling.philox import Stream, gumbel, random_words, uniform
 from slipstream.sampling.rule_reference import rule_logits
@@ -128,8 +129,9 @@ def verify(
     last_tokens = chosen[rows.first_rows + num_accepted]
     if len(rows.drawn):
         last_tokens[rows.drawn] = _draw_last(shaped, rows, num_accepted[rows.drawn])
-    decided = torch.stack((num_accepted, last_tokens), dim=1).tolist()  # the one read from the device
-    return [_verdict(check, *numbers) for check, numbers in zip(checks, decided, strict=True)]
+    decided = torch.stack((num_accepted, last_tokens), dim=1)
+    verdicts = [_verdict(check, *numbers) for check, numbers in zip(checks, decided.tolist(), strict=True)]
+    return with_logprobs(verdicts, checks, score_asked(target_logits, checks, decided))
 
 
 def _verdict(check: SequenceCheck, num_accepted: int, last_token: int) -> Verdict:
