@@ -31,6 +31,7 @@ from slipstream.kernels.prepare_inputs import prepare_inputs
 from slipstream.kernels.token_mask import mask_tokens
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.logprobs import AskedRows, with_logprobs
 from slipstream.sampling.token_masks import token_masks
 from slipstream.tracing import NO_TRACE, Trace
 
@@ -102,27 +103,36 @@ class GraphRunner(ModelRunner):
         self.num_graph_steps[bucket] += 1
         name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}"
         with self._trace.span("launch", name):
-            self._replay(bucket, chunks, checks, words)
+            scores = self._replay(bucket, chunks, checks, words)
 
         def verdicts_of_step() -> list[Verdict]:
             self._wait(name)
-            return to_verdicts(checks, self._on_host)
+            return with_logprobs(to_verdicts(checks, self._on_host), checks, scores)
 
         return verdicts_of_step
 
     def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
-    ) -> None:
+    ) -> torch.Tensor | None:
+        """Launches the step; what is returned will hold the log probabilities that were asked for."""
         if self._clock is not None:
             self._clock.start()
         self._buffers.upload(bucket, chunks, checks, words)
         self._pass(bucket)()
+        asked = AskedRows.of(checks, self._device)
+        kept = None if asked is None else asked.keep(self._logits)
         masks = token_masks(checks, self.config.vocab_size)
         if masks is not None:
             mask_tokens(self._logits, *self._masks.upload(masks))
         if checks:
             self._verification(bucket, Needs.of(words))()
         self._on_host.copy_(self._decided, non_blocking=True)
+        return None if asked is None or kept is None else self._to_host(asked.score(kept, self._decided))
+
+    def _to_host(self, words: torch.Tensor) -> torch.Tensor:
+        """Where they will lie when the step has ended."""
+        host = torch.empty(words.shape, dtype=words.dtype, pin_memory=words.is_cuda)
+        return host.copy_(words, non_blocking=True)
 
     def _wait(self, name: str) -> None:
         """The one place where a step waits for the GPU; the interpreter runs other threads meanwhile."""

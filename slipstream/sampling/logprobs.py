@@ -49,7 +49,7 @@ class AskedRows:
         kept: torch.Tensor,  # [num_asked, vocab], from `keep`
         decided: torch.Tensor,  # [at least num_seqs, 2]: draft tokens accepted, and the token after them
     ) -> torch.Tensor:
-        """What `with_logprobs` reads: [num_asked, 1 + 2 * num_top] int32. Rows past a sequence's last token are idle."""
+        """For `with_logprobs`, [num_asked, 1 + 2 * num_top] int32; rows past a sequence's last token are idle."""
         _, sequences, offsets, draft_ids = self.columns
         last = decided[sequences].long()
         return score(kept, torch.where(offsets < last[:, 0], draft_ids, last[:, 1]), self.num_top)

@@ -50,9 +50,10 @@ class EagerCapture:
 class CpuGraphRunner(GraphRunner):
     """Without Triton: attention is planned by the real lengths, and the reference decides on the padded logits."""
 
-    def _replay(self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object) -> None:
+    def _replay(self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object
+    ) -> torch.Tensor | None:
         self.step = chunks, checks
-        super()._replay(bucket, chunks, checks, words)
+        return super()._replay(bucket, chunks, checks, words)
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
         return tuple((len(chunk.token_ids), chunk.end) for chunk in self.step[0])

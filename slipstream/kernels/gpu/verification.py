@@ -16,6 +16,7 @@ from slipstream.kernels.gpu.row_limits import row_limits
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics, tile_size
 from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.logprobs import score_asked, with_logprobs
 from slipstream.sampling.rule_rows import contexts_of
 from slipstream.sampling.ruled_law import ruled_logits
 from slipstream.sampling.token_masks import masked_logits
@@ -37,9 +38,9 @@ def verify(
     if not checks:
         return []
     table = pack_checks(checks, target_logits.shape[1], target_logits.device)
-    return to_verdicts(
-        checks, verify_table(masked_logits(target_logits, checks), table)
-    )  # the one read from the device
+    decided = verify_table(masked_logits(target_logits, checks), table)
+    words = score_asked(target_logits, checks, decided)  # launched before the one read, which waits for both
+    return with_logprobs(to_verdicts(checks, decided), checks, words)
 
 
 def verify_table(
