@@ -9,22 +9,28 @@ from torch.nn.functional import scaled_dot_product_attention
 from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.attention import paged_attention
 from slipstream.kernels.rotary import rotary, rotary_write_kv
-from slipstream.layers.linear import Linear, pad_rows
+from slipstream.layers.linear import Linear, make_summed_linear, pad_rows
 from slipstream.layers.norm import RMSNorm
 from slipstream.models.config import ModelConfig
+from slipstream.parallel.ranks import ALONE, Ranks
 
 CosSin = tuple[torch.Tensor, torch.Tensor]  # from RotaryEmbedding
 
 
 class Attention(nn.Module):
-    """Queries, keys and values from one fused product; grouped heads; optional norms of queries and keys."""
+    """Queries, keys and values from one fused product; grouped heads; optional norms of queries and keys.
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+    `config` is one rank's share: its heads only, whose last product all ranks add up.
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, in_features: int = 0, ranks: Ranks = ALONE) -> None:
+        """`in_features` is what the queries are made of, 0 = the hidden size."""
         super().__init__()
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-        self.qkv_proj = Linear(config.hidden_size, width, config.qkv_bias, dtype)
-        self.o_proj = Linear(config.num_heads * config.head_dim, config.hidden_size, config.output_bias, dtype)
+        self.qkv_proj = Linear(in_features or config.hidden_size, width, config.qkv_bias, dtype)
+        attended = config.num_heads * config.head_dim
+        self.o_proj = make_summed_linear(attended, config.hidden_size, config.output_bias, dtype, ranks)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
 

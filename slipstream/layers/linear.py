@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.kernels.linear import linear
+from slipstream.parallel.ranks import Ranks
 
 PACKED_FOR_ROWS = 16  # oneDNN lays the weight out for so many tokens; other counts run as fast
 FAST_ROWS = 4  # one or two tokens take longer than four (bench/layers/linear.py), so they are padded
@@ -27,9 +28,31 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(x, self.bias)
+
+    def product(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._packed is None:
-            return linear(x, self.weight, self.bias)
-        return packed_linear(x, self._packed, self.bias)
+            return linear(x, self.weight, bias)
+        return packed_linear(x, self._packed, bias)
+
+
+class SummedLinear(Linear):
+    """A product whose inputs are divided over ranks: each adds its part, and all get the sum."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, dtype: torch.dtype, ranks: Ranks) -> None:
+        super().__init__(in_features, out_features, bias, dtype)
+        self._ranks = ranks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        summed = self._ranks.sum(self.product(x, None))
+        return summed if self.bias is None else summed + self.bias  # once, not once a rank
+
+
+def make_summed_linear(in_features: int, out_features: int, bias: bool, dtype: torch.dtype, ranks: Ranks) -> Linear:
+    """Of one rank's inputs; where there is one rank, nothing is summed."""
+    if ranks.shard.size == 1:
+        return Linear(in_features, out_features, bias, dtype)
+    return SummedLinear(in_features, out_features, bias, dtype, ranks)
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:

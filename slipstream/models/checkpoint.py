@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,6 +14,17 @@ from slipstream.errors import CheckpointError
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+
+
+class StoredTensor(Protocol):
+    """A tensor, or one in a file that is read as far as it is indexed."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Of the whole."""
+
+    def __getitem__(self, index: tuple[slice, ...]) -> torch.Tensor:
+        """A part of it."""
 
 
 class Checkpoint(Protocol):
@@ -30,6 +41,9 @@ class Checkpoint(Protocol):
     def tensors(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
         """Every tensor with its Hugging Face name and the file that holds it."""
 
+    def stored(self) -> Iterator[tuple[str, Path, StoredTensor]]:
+        """The same, for who needs only parts of them."""
+
 
 class SafetensorsCheckpoint:
     """A folder with config.json and model.safetensors, whole or in shards."""
@@ -45,6 +59,10 @@ class SafetensorsCheckpoint:
         return read_json(file) if file.exists() else {}
 
     def tensors(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
+        for file in self._files():
+            yield from ((name, file, tensor[()]) for name, tensor in _read(file))
+
+    def stored(self) -> Iterator[tuple[str, Path, StoredTensor]]:
         for file in self._files():
             yield from ((name, file, tensor) for name, tensor in _read(file))
 
@@ -74,13 +92,31 @@ def read_json(file: Path) -> dict[str, Any]:
     return value
 
 
-def _read(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+class _FileTensor:
+    """One tensor of an open safetensors file."""
+
+    def __init__(self, tensors: Any, name: str) -> None:
+        self._tensors, self._name = tensors, name
+
+    @property
+    def shape(self) -> Sequence[int]:
+        shape: list[int] = self._tensors.get_slice(self._name).get_shape()
+        return shape
+
+    def __getitem__(self, index: tuple[slice, ...]) -> torch.Tensor:
+        """() is all of it."""
+        if not index:
+            return cast(torch.Tensor, self._tensors.get_tensor(self._name))
+        return cast(torch.Tensor, self._tensors.get_slice(self._name)[index])
+
+
+def _read(file: Path) -> Iterator[tuple[str, _FileTensor]]:
     if not file.is_file():
         raise CheckpointError(f"{file}: no such file; the model folder is incomplete")
     try:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - safe_open is no mapping
-                yield name, tensors.get_tensor(name)
+                yield name, _FileTensor(tensors, name)
     except SafetensorError as error:
         raise CheckpointError(f"{file}: is truncated or corrupt ({error}); fetch it again") from error
     except OSError as error:

@@ -58,6 +58,9 @@ class DraftCheckpoint:
             elif name != OFFSETS and not name.endswith(_SCALE):
                 yield name, file, tensor
 
+    def stored(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
+        return self.tensors()
+
 
 def is_draft_folder(path: Path) -> bool:
     return (path / "config.json").is_file() and MARK in read_json(path / "config.json")

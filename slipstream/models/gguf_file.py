@@ -103,6 +103,9 @@ class GGUFCheckpoint:
             if tensor.name != ROPE_FACTORS:  # part of the configuration
                 yield hf_name(tensor.name), self.path, torch.from_numpy(self._dequantize(tensor))
 
+    def stored(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
+        return self.tensors()
+
     def _dequantize(self, tensor: gguf.ReaderTensor) -> npt.NDArray[np.float32]:
         try:
             values = gguf.dequantize(tensor.data, tensor.tensor_type)

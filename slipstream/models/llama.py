@@ -13,18 +13,20 @@ from slipstream.layers.linear import FAST_ROWS, Linear, pack_weight, packed_line
 from slipstream.layers.mlp import MLP
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.rotary import RotaryEmbedding
+from slipstream.layers.vocabulary import VocabularyShare
 from slipstream.models.config import ModelConfig
+from slipstream.parallel.ranks import ALONE, Ranks
 
 
 class DecoderLayer(nn.Module):
-    """Attention, then feed-forward, each on the normalised residual stream."""
+    """Attention, then feed-forward, each on the normalised residual stream; `config` is one rank's share."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         super().__init__()
         self.input_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
-        self.attention = Attention(config, dtype)
+        self.attention = Attention(config, dtype, ranks=ranks)
         self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
-        self.mlp = MLP(config, dtype)
+        self.mlp = MLP(config, dtype, ranks)
 
     def forward(
         self,
@@ -45,22 +47,27 @@ class DecoderLayer(nn.Module):
 
 
 class LlamaModel(nn.Module):
-    """Decoder of Llama, SmolLM2, Mistral, Qwen2 and Qwen3, by config. Weights are uninitialised until loaded."""
+    """Decoder of Llama, SmolLM2, Mistral, Qwen2 and Qwen3, by config. Weights are uninitialised until loaded.
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+    Of several ranks each holds its share of every layer and of the vocabulary, and computes the logits of that.
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         super().__init__()
-        self.config, self.dtype = config, dtype
-        self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size, dtype=dtype))
-        self.layers = nn.ModuleList(DecoderLayer(config, dtype) for _ in range(config.num_layers))
+        self.config, self.dtype, self.ranks = config, dtype, ranks
+        self.share = share = ranks.shard.share(config)
+        self.embedding = nn.Parameter(torch.empty(share.vocab_size, config.hidden_size, dtype=dtype))
+        self.layers = nn.ModuleList(DecoderLayer(share, dtype, ranks) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
         tied = config.tie_word_embeddings
         self.head = None if tied else nn.Parameter(torch.empty_like(self.embedding))  # [vocab, hidden]
         self._packed_head: torch.Tensor | None = None
         self.rotary = RotaryEmbedding(config.rope, config.head_dim)
+        self._vocabulary = VocabularyShare(ranks.shard.tokens(config), ranks)
 
     def forward(self, batch: ForwardBatch, kv_cache: KVCache) -> torch.Tensor:
         """Feeds the batch, writes its keys and values, and returns the hidden states [num_logits, hidden]."""
-        residual = functional.embedding(batch.token_ids, self.embedding)
+        residual = self._vocabulary.embed(batch.token_ids, self.embedding)
         if self._packed_head is not None:
             residual = pad_rows(residual, FAST_ROWS)  # once, not before every product
         x = torch.zeros_like(residual)
@@ -90,10 +97,11 @@ class LlamaModel(nn.Module):
         return normalised
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """fp32 logits [..., vocab] of hidden states [..., hidden]."""
+        """fp32 logits [..., vocab] of hidden states [..., hidden]; of several ranks, of this one's share."""
         if self._packed_head is not None:
-            return packed_linear(hidden, self._packed_head, None).float()
-        return functional.linear(hidden, self.embedding if self.head is None else self.head).float()
+            return self._vocabulary.hide_padding(packed_linear(hidden, self._packed_head, None).float())
+        head = self.embedding if self.head is None else self.head
+        return self._vocabulary.hide_padding(functional.linear(hidden, head).float())
 
     def reduce_head(self, tokens: torch.Tensor) -> None:
         """From now on logits are those of `tokens` [draft vocab] alone, in that order."""

@@ -11,7 +11,9 @@ from slipstream.models.checkpoint import Checkpoint, SafetensorsCheckpoint
 from slipstream.models.config import ModelConfig
 from slipstream.models.draft_checkpoint import DraftCheckpoint, draft_tokens, is_draft_folder, target_folder
 from slipstream.models.llama import LlamaModel
+from slipstream.models.placement import place
 from slipstream.models.weight_names import IGNORED_SUFFIXES, weight_slots
+from slipstream.parallel.ranks import ALONE, Ranks
 
 
 def open_checkpoint(path: Path, target: Path | None = None) -> Checkpoint:
@@ -37,17 +39,24 @@ def load_config(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def load_model(
-    path: Path, dtype: torch.dtype, device: torch.device, max_model_len: int = 0, *, target: Path | None = None
+    path: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int = 0,
+    *,
+    target: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> LlamaModel:
     """The model with its weights, in `dtype`. `max_model_len` is how far it will be used, 0 = as far as it goes.
 
-    A draft of a reduced vocabulary gets a head of that many rows (see draft_checkpoint.py; `target` is as there).
+    Of a model that several ranks hold only this rank's part is read. A draft of a reduced vocabulary gets a head of
+    that many rows (see draft_checkpoint.py; `target` is as there).
     """
     checkpoint = open_checkpoint(path, target)
     config = load_config(checkpoint)
     _check_window(checkpoint.path, config, max_model_len or config.max_position_embeddings)
     with torch.device(device):
-        model = LlamaModel(config, dtype)
+        model = LlamaModel(config, dtype, ranks)
     _fill(model, checkpoint)
     if (tokens := draft_tokens(path)) is not None:
         _check_tokens(path, tokens, config)
@@ -72,10 +81,10 @@ def _check_window(path: Path, config: ModelConfig, max_model_len: int) -> None:
 
 @torch.no_grad()
 def _fill(model: LlamaModel, checkpoint: Checkpoint) -> None:
-    slots = weight_slots(model.config)
+    slots = weight_slots(model.config, model.share)
     parameters = dict(model.named_parameters())
     missing = set(slots)
-    for name, file, tensor in checkpoint.tensors():
+    for name, file, tensor in checkpoint.stored():
         if name.endswith(IGNORED_SUFFIXES) or (name == "lm_head.weight" and model.config.tie_word_embeddings):
             continue
         slot = slots.get(name)
@@ -83,7 +92,7 @@ def _fill(model: LlamaModel, checkpoint: Checkpoint) -> None:
             raise CheckpointError(f"{file}: tensor {name} is not part of a {model.config.model_type} model")
         if tuple(tensor.shape) != slot.shape:
             raise CheckpointError(f"{file}: tensor {name} has shape {list(tensor.shape)}, not {list(slot.shape)}")
-        parameters[slot.parameter][slot.start : slot.start + slot.shape[0]].copy_(tensor)
+        place(parameters[slot.parameter], slot, tensor, model.ranks.shard)
         missing.discard(name)
     if missing:
         raise CheckpointError(f"{checkpoint.path}: tensor {min(missing)} is missing ({len(missing)} in all)")
