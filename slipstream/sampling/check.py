@@ -24,6 +24,7 @@ class SequenceCheck:
     seed: int = 0  # key of the RESIDUAL noise
     accept_key: int = 0  # derive_key(seed, nonce): key of the ACCEPT noise
     sample_index: int = 0
+    rules: TokenRules | None = None  # of the committed tokens; a row adds what the draft tokens before it change
     cut: DraftToken | None = None  # drafted after them, but the target cannot give it: neither fed nor accepted
     # Writes which tokens may come into [len(draft) + 1, ceil(vocab / 32)] words (token_masks.py); None: all may.
     fill_masks: Callable[[npt.NDArray[np.int32]], None] | None = None

@@ -1,4 +1,4 @@
-"""Which tokens a grammar allows at the rows of a batch of checks. Knows packed bits; knows no grammar.
+"""Which tokens a grammar and the request's allowed ids leave at the rows of a batch of checks. Knows packed bits only.
 
 Masks are asked for as late as possible: whoever runs the model launches its pass first, so that a GPU computes while
 the host fills them.
@@ -29,26 +29,39 @@ def token_masks(checks: Sequence[SequenceCheck], vocab_size: int) -> TokenMasks 
     lengths = [len(check.draft) + 1 for check in checks]
     firsts = accumulate(lengths, initial=0)
     masked = [
-        (check.fill_masks, first, length)
+        (check, first, length)
         for check, first, length in zip(checks, firsts, lengths, strict=False)
-        if check.fill_masks is not None
+        if check.fill_masks is not None or _allowed(check, vocab_size) is not None
     ]
     if not masked:
         return None
     rows = np.concatenate([np.arange(first, first + length, dtype=np.int32) for _, first, length in masked])
     bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
     filled = 0
-    for fill, _, length in masked:
-        fill(bits[filled : filled + length])
+    for check, _, length in masked:
+        _fill(check, bits[filled : filled + length], vocab_size)
         filled += length
     return TokenMasks(rows, bits)
+
+
+def _fill(check: SequenceCheck, bits: npt.NDArray[np.int32], vocab_size: int) -> None:
+    if check.fill_masks is not None:
+        check.fill_masks(bits)
+    allowed = _allowed(check, vocab_size)
+    if allowed is not None:
+        bits &= allowed
+
+
+def _allowed(check: SequenceCheck, vocab_size: int) -> npt.NDArray[np.int32] | None:
+    """The ids that the request allows, the same at every row."""
+    return None if check.rules is None else check.rules.mask(vocab_size)
 
 
 def masked_logits(
     target_logits: torch.Tensor,  # [sum of len(draft) + 1, vocab]; left as it is
     checks: Sequence[SequenceCheck],
 ) -> torch.Tensor:
-    """The logits without what grammars forbid; the very tensor if no check has masks."""
+    """The logits without what masks forbid; the very tensor if no check has masks."""
     masks = token_masks(checks, target_logits.shape[1])
     if masks is None:
         return target_logits

@@ -123,7 +123,8 @@ def verify(
 
         return fused_verify(target_logits, checks)
     rows = lay_out(checks, target_logits.device)
-    shaped = shape_logits(masked_logits(target_logits, checks), rows.sampling)
+    lawful = masked_logits(ruled_logits(target_logits, contexts_of(checks)), checks)
+    shaped = shape_logits(lawful, rows.sampling)
     chosen = _choose_by_match(shaped, rows)
     num_accepted = _count_accepted(shaped, chosen, rows)
     last_tokens = chosen[rows.first_rows + num_accepted]

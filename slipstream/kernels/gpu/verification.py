@@ -38,7 +38,8 @@ def verify(
     if not checks:
         return []
     table = pack_checks(checks, target_logits.shape[1], target_logits.device)
-    decided = verify_table(masked_logits(target_logits, checks), table)
+    lawful = masked_logits(ruled_logits(target_logits, contexts_of(checks)), checks)
+    decided = verify_table(lawful, table)
     words = score_asked(target_logits, checks, decided)  # launched before the one read, which waits for both
     return with_logprobs(to_verdicts(checks, decided), checks, words)
 
