@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,7 +51,8 @@ class EagerCapture:
 class CpuGraphRunner(GraphRunner):
     """Without Triton: attention is planned by the real lengths, and the reference decides on the padded logits."""
 
-    def _replay(self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object
+    def _replay(
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object
     ) -> torch.Tensor | None:
         self.step = chunks, checks
         return super()._replay(bucket, chunks, checks, words)
@@ -120,9 +122,23 @@ def test_padded_logits_are_those_of_the_step_alone_and_padding_writes_no_kv(mode
     torch.testing.assert_close(padded.kv_cache._data, plain.kv_cache._data, atol=1e-5, rtol=0)
 
 
-def check(num_drafts: int) -> SequenceCheck:
+def check(num_drafts: int, sampling: SamplingParams = GREEDY) -> SequenceCheck:
     draft = tuple(DraftToken(5, LawKind.ONE_HOT) for _ in range(num_drafts))
-    return SequenceCheck(draft=draft, base=3, sampling=GREEDY, mode=VerificationMode.RATIO)
+    return SequenceCheck(draft=draft, base=3, sampling=sampling, mode=VerificationMode.RATIO)
+
+
+def test_padded_steps_tell_the_log_probabilities_of_the_step_alone(model: LlamaModel) -> None:
+    chunks = [Chunk([5, 6, 7], 0, [3], 1), Chunk([8, 9, 5, 5], 0, [4], 3), Chunk([5, 5], 0, [9], 2)]
+    asks = SamplingParams(temperature=0.0, logprobs=True, num_top_logprobs=4)
+    checks = [check(0, asks), check(2), check(1, asks)]
+    plain, padded = (runner.verify(chunks, checks) for runner in (plain_runner(model), padded_runner(model)))
+    assert plain[1].logprobs is padded[1].logprobs is None
+    for expected, told in ((plain[0].logprobs, padded[0].logprobs), (plain[2].logprobs, padded[2].logprobs)):
+        assert expected is not None
+        assert told is not None
+        np.testing.assert_allclose(told.logprobs, expected.logprobs, atol=1e-5)
+        np.testing.assert_array_equal(told.top_token_ids, expected.top_token_ids)
+        np.testing.assert_allclose(told.top_logprobs, expected.top_logprobs, atol=1e-5)
 
 
 def test_what_an_earlier_larger_step_left_in_the_buffers_does_no_harm(model: LlamaModel) -> None:
