@@ -83,13 +83,17 @@ def check_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
 
 
 def identified(completion: Completion) -> Completion:
-    """With a request id, the caller's or one of ours. It is written to logs and headers, hence the characters."""
-    request_id = completion.request_id
+    """With a request id, the caller's or one of ours."""
+    return replace(completion, request_id=usable_request_id(completion.request_id))
+
+
+def usable_request_id(request_id: str) -> str:
+    """What was given, or one of ours if it is empty. It is written to logs and headers, hence the characters."""
     if len(request_id) > MAX_REQUEST_ID_CHARS or not (request_id.isascii() and request_id.isprintable()):
         raise InvalidRequest(
             f"request_id is {request_id!r}; it must be <= {MAX_REQUEST_ID_CHARS} printable ASCII characters"
         )
-    return completion if request_id else replace(completion, request_id=uuid.uuid4().hex)
+    return request_id or uuid.uuid4().hex
 
 
 def _encode_chat(

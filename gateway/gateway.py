@@ -71,6 +71,11 @@ class Gateway:
         """Verifiers and drafters that are there now."""
         return len(self._peers.verifiers.available) + len(self._peers.drafters.available)
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether there is a verifier to serve with."""
+        return bool(self._peers.verifiers.available)
+
     def instruments(self) -> list[Instrument]:
         """All that this service shows."""
         places, verifiers, drafters = self._places, self._peers.verifiers, self._peers.drafters
@@ -160,7 +165,7 @@ class Gateway:
         return on_end
 
     def _verifiers_changed(self) -> None:
-        self._on_serving(bool(self._peers.verifiers.available))
+        self._on_serving(self.is_serving)
 
 
 async def _encode(tools: TextTools, prompt: Prompt, offered: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
 from gateway.json_fields import JsonFields
+from slipstream.request import Grammar, GrammarKind
 
 _RENAMED: Final = {"include_stop_str_in_output": "include_stop"}
 _SEED_BITS: Final = 64
@@ -15,6 +16,14 @@ _SEED_BITS: Final = 64
 def _as_list(value: Any) -> Any:
     """One text is a list of one."""
     return [value] if isinstance(value, str) else value
+
+
+class GrammarFields(JsonFields):
+    kind: Literal["json_schema", "regex", "ebnf", "choice"]
+    text: str
+
+    def grammar(self) -> Grammar:
+        return Grammar(GrammarKind[self.kind.upper()], self.text)
 
 
 class SamplingFields(JsonFields):
@@ -37,6 +46,7 @@ class SamplingFields(JsonFields):
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: list[list[int]] | None = None
+    grammar: GrammarFields | None = None
     n: Annotated[int, Field(ge=1)] | None = None
 
     def sampling(self) -> dict[str, Any]:
@@ -53,5 +63,7 @@ def _plain(name: str, value: Any) -> Any:
             return tuple(sorted(value.items()))
         case "bad_words":
             return tuple(tuple(word) for word in value)
+        case "grammar":
+            return value.grammar()
         case _:
             return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,50 @@
+"""Serves an HTTP application on the event loop of its caller. Knows addresses and how to end; no endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+
+DRAIN_SECONDS: Final = 10.0  # for requests in flight, as long as gRPC calls have
+
+
+class HttpServer:
+    """Of one application; does nothing if `listen` is empty."""
+
+    def __init__(self, listen: str, app: web.Application) -> None:
+        self._listen = listen
+        # Who goes away cancels what it asked for.
+        self._runner = web.AppRunner(
+            app, handle_signals=False, handler_cancellation=True, access_log=None, shutdown_timeout=DRAIN_SECONDS
+        )
+
+    async def start(self) -> str:
+        """Its address, with the port that it got."""
+        host, _, port = self._listen.rpartition(":")
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host.strip("[]"), int(port)).start()
+        except OSError as error:
+            raise OSError(
+                f"cannot listen on {self._listen}: {error.strerror}; give a free port of this machine"
+            ) from error
+        return f"{host}:{self._runner.addresses[0][1]}"
+
+    async def drain(self) -> None:
+        """Takes no new request, lets those in flight end within their time, then cuts them off."""
+        await self._runner.cleanup()
+
+
+@asynccontextmanager
+async def http_served(service: str, listen: str, app: web.Application) -> AsyncIterator[HttpServer]:
+    """Serves at `listen` for as long as the block lasts and says where on stdout; not at all if `listen` is empty."""
+    server = HttpServer(listen, app)
+    if listen:
+        print(f"HTTP {service} {await server.start()}", flush=True)
+    try:
+        yield server
+    finally:
+        await server.drain()

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible HTTP interface of the gateway. Thin: reads, makes one call, replies."""

@@ -1,0 +1,89 @@
+"""Functions that a chat offers to the model, and whether it must call one. Knows JSON schemas; no reply."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gateway.json_fields import InvalidField, JsonFields
+from slipstream.request import Grammar, GrammarKind
+
+NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
+
+
+class Function(JsonFields):
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(JsonFields):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(JsonFields):
+    name: str
+
+
+class NamedTool(JsonFields):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+Choice = Literal["none", "auto", "required"] | NamedTool
+
+
+def forced_grammar(tools: list[Tool], choice: Choice | None) -> Grammar | None:
+    """What the output must be for a call that the caller demands; None if the model may write as it likes.
+
+    One named function is called with its arguments alone; of several, the model writes which, too.
+    """
+    if isinstance(choice, NamedTool):
+        return _grammar(_parameters(_named(tools, choice.function.name)))
+    if choice != "required":
+        return None
+    if not tools:
+        raise InvalidField("tool_choice is 'required'; it needs `tools`", "tool_choice")
+    return _grammar({"anyOf": [_call_schema(tool.function) for tool in tools]})
+
+
+def parsed_call(choice: Choice | None, text: str) -> tuple[str, str] | None:
+    """Name and arguments of the call that the output is; None if it is none, or was cut before its end."""
+    if isinstance(choice, NamedTool):
+        return choice.function.name, text
+    if choice != "required":
+        return None
+    try:
+        call = json.loads(text)
+        return call["name"], json.dumps(call["arguments"], ensure_ascii=False)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _named(tools: list[Tool], name: str) -> Function:
+    for tool in tools:
+        if tool.function.name == name:
+            return tool.function
+    known = ", ".join(tool.function.name for tool in tools) or "none"
+    raise InvalidField(f"tool_choice names {name!r}; the functions in `tools` are: {known}", "tool_choice")
+
+
+def _call_schema(function: Function) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function.name}, "arguments": _parameters(function)},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _parameters(function: Function) -> dict[str, Any]:
+    return function.parameters or {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def _grammar(schema: dict[str, Any]) -> Grammar:
+    return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
