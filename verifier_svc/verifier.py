@@ -193,6 +193,7 @@ class Verifier:
             hit=bool(active.hit),
             wait_us=round(active.waited * 1e6),
             num_cached_tokens=active.num_cached_prompt_tokens if active.num_commits == 0 else 0,
+            logprobs=None if verdict.logprobs is None else verdict.logprobs[: taken.num_tokens],
         )
         active.commit(commit.token_ids, commit.num_accepted)
         if commit.finish_reason is not FinishReason.NONE:
