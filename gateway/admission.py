@@ -55,6 +55,10 @@ def admit(
             f"for the context of {info.name!r} is {info.max_model_len} tokens and holds the output too"
         )
     _refuse_unserved(completion)
+    if len(prompt_ids) > tenant.max_prompt_tokens:
+        raise InvalidRequest(
+            f"prompt has {len(prompt_ids)} tokens; it must be <= {tenant.max_prompt_tokens}, your tenant's limit"
+        )
     sampling = _sampling(completion, tenant, left)
     check_ids("prompt", prompt_ids, info.vocab_size)
     _check_sampling_ids(sampling, info.vocab_size)
@@ -70,6 +74,7 @@ def admit(
         fan_out=tenant.fan_out,
         max_wait_us=round(tenant.max_wait_ms * 1000),
         proposers=proposers,
+        adapter=tenant.adapter,
         tenant=tenant.name,
         vocabulary_hash=info.vocabulary_hash,
         request_id=completion.request_id,

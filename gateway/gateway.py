@@ -26,6 +26,7 @@ from gateway.proposers import Complaints
 from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
 from gateway.session import Ended, Peers, Session
 from gateway.tenants import Tenant, Tenants
+from gateway.token_budget import TokenBudgets
 from gateway.tokenizer_store import TextTools, TokenizerStore
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.instruments import Gauge, Instrument
@@ -64,6 +65,7 @@ class Gateway:
             max_queued=config.max_queued,
             max_queue_seconds=config.max_queue_seconds,
         )
+        self._budgets = TokenBudgets()
         self.metrics = GatewayMetrics()
 
     @property
@@ -93,6 +95,10 @@ class Gateway:
             tasks.create_task(self._peers.verifiers.run())
             tasks.create_task(self._peers.drafters.run())
 
+    def take_up(self, tenants: Tenants) -> None:
+        """New policies: limits, keys and modes for requests that come from now on."""
+        self.tenants = tenants
+
     @asynccontextmanager
     async def complete(self, tenant: Tenant, completion: Completion, deadline: float | None) -> AsyncIterator[Running]:
         """Runs a request for as long as the block lasts; `deadline` is by time.monotonic()."""
@@ -100,10 +106,11 @@ class Gateway:
         try:
             completion = identified(completion)
             request, model = await self._admit(tenant, completion)
-            output = self._output(completion, request, model, received)
+            output = self._output(completion, tenant, request, model, received)
             on_end = self._on_end(completion, tenant, output)
             session = Session(request, model.info.name, self._peers, output, on_end, deadline)
             await self._take_place(tenant, deadline)  # until the session ends, however it does
+            self._budgets.charge(tenant, request.num_prompt_tokens)
         except BaseException as error:
             self.refuse(completion.request_id, tenant.name, error)
             raise
@@ -133,6 +140,7 @@ class Gateway:
 
     async def _admit(self, tenant: Tenant, completion: Completion) -> tuple[SequenceRequest, ServedModel]:
         self._places.check(tenant)  # first, for it is cheap
+        self._budgets.check(tenant)
         model = self.catalog.find(completion.model)
         prompt_ids = await _encode(model.text, completion.prompt, completion.tools)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
@@ -143,7 +151,9 @@ class Gateway:
         await self._places.take(tenant, deadline)
         self.metrics.admission_seconds.observe(time.monotonic() - began, tenant.name)
 
-    def _output(self, completion: Completion, request: SequenceRequest, model: ServedModel, received: float) -> Output:
+    def _output(
+        self, completion: Completion, tenant: Tenant, request: SequenceRequest, model: ServedModel, received: float
+    ) -> Output:
         text = CompletionText(model.text.tokenizer, completion.stop, include_stop=completion.include_stop)
         ledger = Ledger(
             self.metrics,
@@ -153,7 +163,8 @@ class Gateway:
             num_draft_tokens=request.num_draft_tokens,
             seed=request.seed,
         )
-        return Output(text, ledger, ClientStream(self._config.max_unsent_tokens))
+        stream = ClientStream(self._config.max_unsent_tokens)
+        return Output(text, ledger, stream, lambda num_tokens: self._budgets.charge(tenant, num_tokens))
 
     def _on_end(self, completion: Completion, tenant: Tenant, output: Output) -> Callable[[Ended], None]:
         def on_end(ended: Ended) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from gateway.client_stream import ClientStream
 from gateway.completion import Delta
@@ -13,15 +14,19 @@ from slipstream.request import FinishReason
 
 
 class Output:
-    def __init__(self, text: CompletionText, ledger: Ledger, stream: ClientStream) -> None:
+    def __init__(
+        self, text: CompletionText, ledger: Ledger, stream: ClientStream, charge: Callable[[int], None]
+    ) -> None:
         self._text = text
         self.ledger = ledger
         self.stream = stream
+        self._charge = charge  # is told of every token
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         """Raises TooSlow if the client is."""
         now = time.monotonic()
         self.ledger.record_commit(commit, step, now)
+        self._charge(len(commit.token_ids))
         text, text_lengths = self._text.feed(commit)
         delta = Delta(
             text=text,

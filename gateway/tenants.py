@@ -4,81 +4,102 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
+from gateway import policy_rules as rules
+from gateway.policy_rules import Rule
 from slipstream.errors import Unauthenticated
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import VerificationMode
 
 NONE = "none"
+AUTO = "auto"
 DRAFT_MODEL = "draft_model"  # as a drafter service calls it
-PROPOSERS = (NONE, NGRAM, DRAFT_MODEL)
+PROPOSERS = (NGRAM, DRAFT_MODEL)  # all there are; what costs least first
 MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
+FIXED, GOODPUT = "fixed", "goodput"
 MAX_DRAFT_TOKENS = 64
+MAX_COUNT: Final = 1 << 20
+MAX_TEMPERATURE: Final = 1000.0  # a gate that nothing is above
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+RULES: Final[Mapping[str, Rule]] = {
+    "name": rules.text(1),
+    "key_sha256": rules.hashes("[0-9a-f]{64}", "64 hex digits in lower case: the SHA-256 of an API key"),
+    "anonymous": rules.boolean(),
+    "proposers": rules.names_in_order(PROPOSERS, (NONE,), AUTO),
+    "control": rules.one_of((FIXED, GOODPUT)),
+    "adapter": rules.text(0),
+    "mode": rules.one_of(tuple(MODES)),
+    "num_draft_tokens": rules.whole(0, MAX_DRAFT_TOKENS),
+    "min_draft_tokens": rules.whole(0, MAX_DRAFT_TOKENS),
+    "fan_out": rules.whole(0, 64),
+    "max_wait_ms": rules.number(0, 1000, "milliseconds"),
+    "off_above_temperature": rules.number(0, MAX_TEMPERATURE),
+    "off_above_running": rules.whole(0, MAX_COUNT),
+    "off_below_acceptance": rules.number(0, 1),
+    "recent_output_tokens": rules.whole(0, MAX_COUNT, "the request's own text only"),
+    "max_prompt_tokens": rules.whole(1, MAX_COUNT),
+    "max_tokens": rules.whole(1, MAX_COUNT),
+    "max_concurrent": rules.whole(1, MAX_COUNT),
+    "tokens_per_minute": rules.whole(0, 1 << 40, "no limit"),
+    "priority": rules.whole(0, 100),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tenant:
-    """One tenant's keys, drafting policy and limits. Raises ValueError naming field and value."""
+    """One tenant's keys, drafting policy and limits; docs/policy.md. Raises ValueError naming field and value."""
 
     name: str
     key_sha256: tuple[str, ...] = ()  # hex SHA-256 of each API key
     anonymous: bool = False  # serves callers without a key; then there are no keys
-    proposers: tuple[str, ...] = (NGRAM,)  # in order of preference; "none" alone switches drafting off
+    proposers: tuple[str, ...] = (NGRAM,)  # who may draft, in order of preference; "none" or "auto" stand alone
+    control: str = FIXED  # or "goodput": the controller picks among `proposers`; with "auto" it always does
+    adapter: str = ""  # of the draft model, for this tenant's text; empty = the draft model as it is
     mode: str = "ratio"  # or "coupled": how drafts are verified (docs/exactness.md)
     num_draft_tokens: int = 4  # K: most draft tokens in one verify pass
-    fan_out: int = 4  # outcomes that a drafter drafts for ahead of each commit
+    min_draft_tokens: int = 0  # fewest that the controller may choose while it drafts
+    fan_out: int = 4  # outcomes that a drafter drafts for ahead of each commit; the most that the controller may choose
     max_wait_ms: float = 50.0  # longest wait of a lone sequence for a draft; the verifier waits less if it pays less
+    off_above_temperature: float = MAX_TEMPERATURE  # requests above it are not drafted for
+    off_above_running: int = MAX_COUNT  # sequences that run on the verifier; with more nothing is drafted
+    off_below_acceptance: float = 0.0  # accepted / drafted; a proposer below it does not draft
+    recent_output_tokens: int = 0  # of the tenant's own that n-gram drafts may come from; 0 = the request's text only
+    max_prompt_tokens: int = MAX_COUNT  # largest prompt
     max_tokens: int = 4096  # largest output
     max_concurrent: int = 256  # requests at one time
+    tokens_per_minute: int = 0  # prompt and output, in the long run; 0 = no limit
+    priority: int = 0  # a request that waits for a place goes before those of a lower one
 
     def __post_init__(self) -> None:
-        _require(isinstance(self.name, str) and bool(self.name), "name", self.name, "a text that is not empty")
-        self._check_keys()
-        self._check_proposers()
-        _require(self.mode in MODES, "mode", self.mode, f"one of {', '.join(MODES)}")
-        for field, low, high in (
-            ("num_draft_tokens", 0, MAX_DRAFT_TOKENS),
-            ("fan_out", 0, 64),
-            ("max_tokens", 1, 1 << 20),
-            ("max_concurrent", 1, 1 << 20),
-        ):
-            value = getattr(self, field)
-            _require(_is_int(value) and low <= value <= high, field, value, f"a whole number in {low}..{high}")
-        wait = self.max_wait_ms
-        _require(_is_number(wait) and 0 <= wait <= 1000, "max_wait_ms", wait, "milliseconds in 0..1000")
-
-    def _check_keys(self) -> None:
-        for key in self.key_sha256:
-            valid = isinstance(key, str) and bool(_SHA256.fullmatch(key))
-            _require(valid, "key_sha256", key, "64 hex digits in lower case: the SHA-256 of an API key")
-        _require(isinstance(self.anonymous, bool), "anonymous", self.anonymous, "true or false")
+        for field, rule in RULES.items():
+            rules.require(field, getattr(self, field), rule)
         if self.anonymous == bool(self.key_sha256):
             raise ValueError(
                 f"anonymous is {self.anonymous} with {len(self.key_sha256)} entries in key_sha256; "
                 "give keys, or `anonymous: true` to serve callers without one"
             )
+        if self.min_draft_tokens > self.num_draft_tokens:
+            raise ValueError(
+                f"min_draft_tokens is {self.min_draft_tokens}; it must be <= num_draft_tokens, {self.num_draft_tokens}"
+            )
 
-    def _check_proposers(self) -> None:
-        _require(bool(self.proposers), "proposers", list(self.proposers), f"a list of {', '.join(PROPOSERS)}")
-        for proposer in self.proposers:
-            _require(proposer in PROPOSERS, "proposers", proposer, f"a list of {', '.join(PROPOSERS)}")
-        alone = NONE not in self.proposers or len(self.proposers) == 1
-        distinct = len(set(self.proposers)) == len(self.proposers)
-        _require(alone and distinct, "proposers", list(self.proposers), "without repetition, and `none` only by itself")
+    @property
+    def is_controlled(self) -> bool:
+        """Whether who drafts, and how much, is decided by goodput."""
+        return self.control == GOODPUT or self.proposers == (AUTO,)
 
     @property
     def active_proposers(self) -> tuple[str, ...]:
-        """Who really drafts: none of them if K is 0."""
-        return tuple(name for name in self.proposers if name != NONE and self.num_draft_tokens)
+        """Who may really draft, in order: none of them if K is 0."""
+        if self.num_draft_tokens == 0 or self.proposers == (NONE,):
+            return ()
+        return PROPOSERS if self.proposers == (AUTO,) else self.proposers
 
     @property
     def verification_mode(self) -> VerificationMode:
@@ -97,6 +118,9 @@ class Tenants:
     @property
     def all(self) -> tuple[Tenant, ...]:
         return self._tenants
+
+    def named(self, name: str) -> Tenant | None:
+        return next((tenant for tenant in self._tenants if tenant.name == name), None)
 
     def authenticate(self, authorization: str) -> Tenant:
         """The tenant of `authorization`, the value of that metadata entry; empty if the caller sent none."""
@@ -156,23 +180,13 @@ def _tenant(entry: Any, where: str) -> Tenant:
 
 
 def _as_tuple(field: str, value: Any) -> Any:
+    if field == "proposers" and value == AUTO:
+        return (AUTO,)
     if field not in ("key_sha256", "proposers"):
         return value
-    _require(isinstance(value, list), field, value, "a list")
+    if not isinstance(value, list):
+        raise ValueError(f"{field} is {value!r}; it must be a list" + f", or `{AUTO}`" * (field == "proposers"))
     return tuple(value)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return _is_int(value) or isinstance(value, float)
-
-
-def _require(condition: bool, field: str, value: object, allowed: str) -> None:
-    if not condition:
-        raise ValueError(f"{field} is {value!r}; it must be {allowed}")
 
 
 def _require_distinct(field: str, values: list[str]) -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import version as package_version
 import typer
 
 from launcher import train
-from launcher.cli import ask, models, serve
+from launcher.cli import ask, models, policy, serve
 from slipstream import errors
 
 CALLERS_MISTAKES = (ValueError, errors.UnknownModel, errors.Unauthenticated, errors.VocabularyMismatch)
@@ -18,6 +18,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Sp
 app.add_typer(serve.app)
 app.add_typer(ask.app)
 app.add_typer(models.app, name="model")
+app.add_typer(policy.app, name="policy")
 app.add_typer(train.app, name="train")
 
 

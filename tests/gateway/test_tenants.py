@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tenants import Tenant, Tenants, default_tenants, load_tenants
+from gateway.tenants import PROPOSERS, Tenant, Tenants, default_tenants, load_tenants
 from slipstream.errors import Unauthenticated
 from slipstream.request import VerificationMode
 
@@ -60,6 +60,23 @@ def test_drafting_is_off_without_proposers_or_draft_tokens() -> None:
     assert Tenant(name="a", anonymous=True, num_draft_tokens=0).active_proposers == ()
 
 
+def test_auto_allows_every_proposer_and_is_controlled(tmp_path: Path) -> None:
+    (tenant,) = load_tenants(write(tmp_path, "tenants: [{name: a, anonymous: true, proposers: auto}]")).all
+    assert tenant.is_controlled
+    assert tenant.active_proposers == PROPOSERS
+
+
+def test_listed_proposers_are_controlled_only_if_asked() -> None:
+    assert not Tenant(name="a", anonymous=True).is_controlled
+    assert Tenant(name="a", anonymous=True, control="goodput").is_controlled
+
+
+def test_a_key_that_stands_where_its_hash_should_is_not_told_on(tmp_path: Path) -> None:
+    with pytest.raises(ValueError) as raised:
+        load_tenants(write(tmp_path, "tenants: [{name: a, key_sha256: [my-secret-key]}]"))
+    assert "my-secret-key" not in str(raised.value)
+
+
 def test_without_a_file_a_drafter_is_used_if_there_is_one() -> None:
     assert default_tenants(remote=True).authenticate("").proposers == ("draft_model", "ngram")
     assert default_tenants(remote=False).authenticate("").proposers == ("ngram",)
@@ -73,12 +90,19 @@ def test_without_a_file_a_drafter_is_used_if_there_is_one() -> None:
         ("{name: a, anonymous: true, num_draft_tokens: true}", "num_draft_tokens is True"),
         ("{name: a, anonymous: true, max_wait_ms: -1}", "max_wait_ms is -1"),
         ("{name: a, anonymous: true, max_concurrent: 0}", "max_concurrent is 0"),
+        ("{name: a, anonymous: true, proposers: [auto, ngram]}", "`auto` or a list"),
+        ("{name: a, anonymous: true, control: fast}", "control is 'fast'; it must be one of fixed, goodput"),
+        ("{name: a, anonymous: true, min_draft_tokens: 5}", "min_draft_tokens is 5; it must be <= num_draft_tokens, 4"),
+        ("{name: a, anonymous: true, off_above_temperature: .nan}", "off_above_temperature is nan"),
+        ("{name: a, anonymous: true, off_below_acceptance: 2}", "off_below_acceptance is 2; .* in 0..1"),
+        ("{name: a, anonymous: true, tokens_per_minute: many}", "tokens_per_minute is 'many'; .*no limit"),
+        ("{name: a, anonymous: true, priority: -1}", "priority is -1"),
         ("{name: a, anonymous: true, proposers: ngram}", "proposers is 'ngram'; it must be a list"),
-        ("{name: a, anonymous: true, proposers: [magic]}", "proposers is 'magic'; .*draft_model"),
+        ("{name: a, anonymous: true, proposers: [magic]}", r"proposers is \['magic'\]; .*draft_model"),
         ("{name: a, anonymous: true, proposers: []}", r"proposers is \[\]"),
         ("{name: a, anonymous: true, proposers: [none, ngram]}", "`none` only by itself"),
         ("{name: a, anonymous: true, proposers: [ngram, ngram]}", "without repetition"),
-        ("{name: a, key_sha256: [secret]}", "key_sha256 is 'secret'; it must be 64 hex digits"),
+        ("{name: a, key_sha256: [secret]}", "key_sha256 is not as it should be; it must be a list, each 64 hex"),
         ("{name: a}", "anonymous is False with 0 entries in key_sha256; give keys"),
         ("{name: a, anonymous: true, key_sha256: [" + HASH + "]}", "anonymous is True with 1 entries"),
         ("{name: a, anonymous: 1}", "anonymous is 1; it must be true or false"),
