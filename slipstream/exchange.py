@@ -65,6 +65,10 @@ class TokenLogprobs:
     def __getitem__(self, tokens: slice) -> TokenLogprobs:
         return TokenLogprobs(self.logprobs[tokens], self.top_token_ids[tokens], self.top_logprobs[tokens])
 
+    def narrowed(self, num_top: int) -> TokenLogprobs:
+        """With so many likeliest tokens at most."""
+        return TokenLogprobs(self.logprobs, self.top_token_ids[:, :num_top], self.top_logprobs[:, :num_top])
+
     def __add__(self, later: TokenLogprobs) -> TokenLogprobs:
         """Those of these tokens and of the ones that follow; both tell as many likeliest ones."""
         return TokenLogprobs(

@@ -10,12 +10,15 @@ import torch
 from slipstream.cache.kv_cache import KVCache, bytes_per_block
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.engine.scoring import ScoredChunk, divided
+from slipstream.exchange import TokenLogprobs
 from slipstream.layers.linear import can_pack
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_config, load_model, open_checkpoint
 from slipstream.models.widen import SHAPES, widen, widened_config
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.logprobs import ROWS_AT_ONCE, read_scores, score
 from slipstream.sampling.verification import verify
 from slipstream.tracing import NO_TRACE, Trace
 
@@ -68,6 +71,20 @@ class ModelRunner:
             logits = self.forward(chunks)
         with self._trace.span("verification", f"{len(checks)} sequences"):
             return verify(logits, checks) if checks else []
+
+    @torch.inference_mode()
+    def score(self, prompts: Sequence[ScoredChunk]) -> Callable[[], list[TokenLogprobs]]:
+        """Feeds prompt tokens and scores the one after each; the result, one per chunk, waits for it.
+
+        Never all logits at once: a prompt of thousands of tokens has gigabytes of them.
+        """
+        batch = ForwardBatch.build([one.chunk for one in prompts], self.kv_cache.block_size, self._device)
+        hidden = self._model(batch, self.kv_cache)
+        next_ids = torch.tensor([token_id for one in prompts for token_id in one.next_ids], device=self._device)
+        num_top = max(one.num_top for one in prompts)
+        parts = zip(torch.split(hidden, ROWS_AT_ONCE), torch.split(next_ids, ROWS_AT_ONCE), strict=True)
+        words = torch.cat([score(self._model.logits(some), ids, num_top) for some, ids in parts])
+        return lambda: divided(read_scores(words), prompts)
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -13,7 +13,14 @@ class EngineSequence:
     """Committed tokens, their KV blocks, and the bounds within which the scheduler may plan."""
 
     def __init__(
-        self, pool: BlockPool, token_ids: Sequence[int], *, tenant: str, max_len: int, num_draft_tokens: int
+        self,
+        pool: BlockPool,
+        token_ids: Sequence[int],
+        *,
+        tenant: str,
+        max_len: int,
+        num_draft_tokens: int,
+        reads_cache: bool = True,
     ) -> None:
         assert 0 < len(token_ids) < max_len, f"{len(token_ids)} tokens leave no room for one more below {max_len}"
         self.token_ids = list(token_ids)
@@ -22,6 +29,7 @@ class EngineSequence:
         self.num_computed = 0  # tokens whose KV is in the blocks
         self.num_cached = 0  # of those, how many the prefix cache held when the sequence first got a place
         self.table = BlockTable(pool)
+        self._reads_cache = reads_cache  # False: each of its tokens is to be computed, not only its KV to be had
         self._pool = pool
         self._hashes = PrefixHashes(tenant, pool.block_size)
         self._num_remembered = 0
@@ -44,7 +52,8 @@ class EngineSequence:
         """Takes over what the prefix cache holds and room for all committed tokens; OutOfBlocks changes nothing."""
         assert not self.table.block_ids, "already started"
         reusable = self.num_tokens - 1  # the last token is always fed: its logits are what is wanted
-        cached = find_prefix(self._pool, self._hashes.of(self.token_ids, reusable))
+        hashes = self._hashes.of(self.token_ids, reusable) if self._reads_cache else ()
+        cached = find_prefix(self._pool, hashes)
         table = BlockTable(self._pool, cached)
         try:
             table.grow(self.num_tokens)

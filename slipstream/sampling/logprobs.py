@@ -113,12 +113,8 @@ def with_logprobs(
     for verdict, check in zip(verdicts, checks, strict=True):
         if check.sampling.logprobs:
             ours = told[first : first + len(verdict.token_ids)]
-            verdict = replace(verdict, logprobs=_narrowed(ours, check.sampling.num_top_logprobs))
+            # Another sequence of the batch may have asked for more.
+            verdict = replace(verdict, logprobs=ours.narrowed(check.sampling.num_top_logprobs))
             first += len(check.draft) + 1
         complete.append(verdict)
     return complete
-
-
-def _narrowed(told: TokenLogprobs, num_top: int) -> TokenLogprobs:
-    """Another sequence of the batch may have asked for more."""
-    return TokenLogprobs(told.logprobs, told.top_token_ids[:, :num_top], told.top_logprobs[:, :num_top])
