@@ -27,6 +27,7 @@ class GatewayConfig:
     drafters: tuple[str, ...] = ()  # host:port each
     tenants: Path | None = None  # None: one anonymous tenant
     recovery_seconds: float = 3.0  # how long a sequence waits for a verifier to come back
+    http_listen: str = ""  # host:port of the OpenAI-compatible API, port 0 = any free one; empty = not served
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     max_running: int = 256  # requests at one time, of all tenants
     max_queued: int = 256  # requests that wait for others to end
@@ -40,9 +41,16 @@ class GatewayConfig:
             for address in getattr(self, name):
                 _check_address(name, address)
         check_metrics_address(self.metrics_listen)
+        _check_listen("http_listen", self.http_listen)
         for name, least in _LEAST.items():
             if not getattr(self, name) >= least:  # NaN is refused too
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")
+
+
+def _check_listen(name: str, listen: str) -> None:
+    host, _, port = listen.rpartition(":")
+    if listen and (not host or not port.isdecimal() or int(port) > 65535):
+        raise ValueError(f"{name} is {listen!r}; it must be host:port, such as 127.0.0.1:0, or empty")
 
 
 def _check_address(name: str, address: str) -> None:

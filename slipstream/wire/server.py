@@ -76,6 +76,7 @@ async def serve(
     register: Callable[[grpc.aio.Server], None],
     service_names: Sequence[str],  # fully qualified, for health and reflection
     drain: Callable[[], Awaitable[None]] | None = None,
+    drain_beside: Sequence[Callable[[], Awaitable[None]]] = (),
     failure: asyncio.Future[None] | None = None,
     readiness: Readiness | None = None,
     limits: ServerLimits | None = None,
@@ -87,8 +88,8 @@ async def serve(
 
     Draining: health says NOT_SERVING, new calls get UNAVAILABLE, and for a bounded time calls in flight go on. A
     service whose calls are streams that never end by themselves says by `drain` when its work is done; they are cut off
-    then. A second signal ends at once. An exception set on `failure` (an engine that died) is the cause of a
-    RuntimeError at the end.
+    then; `drain_beside` ends what else the process serves at the same time. A second signal ends at once. An exception
+    set on `failure` (an engine that died) is the cause of a RuntimeError at the end.
     """
     limits = limits or ServerLimits()
     checks = health.aio.HealthServicer()
@@ -108,7 +109,8 @@ async def serve(
         await _first_of(signals.first.wait(), failure)
         await checks.enter_graceful_shutdown()
         calls.refuse()
-        await _first_of(_drained(server, drain or calls.finished, limits.drain_seconds), signals.second.wait())
+        drains = (drain or calls.finished, *drain_beside)
+        await _first_of(_drained(server, drains, limits.drain_seconds), signals.second.wait())
     finally:
         announcing.cancel()
         await server.stop(None)
@@ -193,9 +195,9 @@ def _bind(server: grpc.aio.Server, listen: str, tls: ServerTls | None) -> str:
     return f"{host}:{bound}"
 
 
-async def _drained(server: grpc.aio.Server, drain: Callable[[], Awaitable[None]], seconds: float) -> None:
+async def _drained(server: grpc.aio.Server, drains: Sequence[Callable[[], Awaitable[None]]], seconds: float) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(drain(), seconds)
+        await asyncio.wait_for(asyncio.gather(*(drain() for drain in drains)), seconds)
     await server.stop(_LAST_WRITE_SECONDS)  # who watches health never ends by itself
 
 
