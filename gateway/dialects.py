@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from gateway.link import Receiver
+from gateway.dialect import Receiver
 from gateway.tokenizer_store import TokenizerStore
 from slipstream.errors import TooSlow
 from slipstream.exchange import Commit, ModelInfo, StepReport
@@ -71,11 +71,14 @@ class VerifierDialect:
         if drafts := list(items):
             yield verifier_pb2.VerifyRequest(drafts=exchange_pb2.DraftBatch(drafts=drafts))
 
-    def dispatch(self, message: verifier_pb2.VerifyResponse, receivers: Mapping[int, CommitReceiver]) -> None:
+    def dispatch(
+        self, message: verifier_pb2.VerifyResponse, receivers: Mapping[int, CommitReceiver]
+    ) -> StepReport | None:
         if message.HasField("error"):
             _dispatch_error(message.error, receivers)
         elif message.HasField("commits"):
-            _dispatch_commits(message.commits, receivers)
+            return _dispatch_commits(message.commits, receivers)
+        return None
 
 
 class DrafterDialect:
@@ -114,13 +117,14 @@ def _dispatch_error(message: exchange_pb2.SequenceError, receivers: Mapping[int,
         _guarded(receiver, partial(receiver.on_failure, failure.error))
 
 
-def _dispatch_commits(message: exchange_pb2.CommitBatch, receivers: Mapping[int, CommitReceiver]) -> None:
+def _dispatch_commits(message: exchange_pb2.CommitBatch, receivers: Mapping[int, CommitReceiver]) -> StepReport:
     """Drafters hear of all commits of the step before any other work is done for one of them."""
     batch = codec.commit_batch_from_wire(message)
     addressed = [(receivers[c.sequence_id], c) for c in batch.commits if c.sequence_id in receivers]
     accepted = [(receiver, c) for receiver, c in addressed if _guarded(receiver, partial(receiver.forward, c))]
     # The drafters' links write in the tick that follows, and this comes behind them.
     asyncio.get_running_loop().call_soon(_after_forwarding, accepted, batch.step)
+    return batch.step
 
 
 def _after_forwarding(accepted: list[tuple[CommitReceiver, Commit]], step: StepReport) -> None:

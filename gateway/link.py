@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn
 
 import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from gateway.dialect import Dialect, ItemT, ReceiverT
+from gateway.peer_load import PeerLoad
 from slipstream.errors import CheckpointError, InvalidRequest, Unavailable
 from slipstream.exchange import ModelInfo
 from slipstream.request import SequenceRequest
@@ -26,52 +28,25 @@ REFRESH_SECONDS = 1.0
 MAX_UNSENT = 100_000  # items; a peer that does not read is treated as gone
 
 
-class Receiver(Protocol):
-    """Who is told about one sequence on one link."""
-
-    def on_failure(self, error: Exception) -> None:
-        """The peer ended this sequence."""
-
-    def on_down(self) -> None:
-        """The peer is gone, and with it everything opened on it."""
-
-
-ReceiverT = TypeVar("ReceiverT", bound=Receiver)
-ItemT = TypeVar("ItemT")
-ReceiverT_contra = TypeVar("ReceiverT_contra", bound=Receiver, contravariant=True)
-ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
-
-
-class Dialect(Protocol[ReceiverT_contra, ItemT_contra]):
-    """What a link says to its kind of peer."""
-
-    name: str  # for logs
-
-    async def describe(self, channel: grpc.aio.Channel) -> ModelInfo:
-        """What the peer serves; fetches whatever else is needed before sequences can be opened."""
-
-    def start(self, channel: grpc.aio.Channel) -> Any:
-        """Begins the bidirectional stream."""
-
-    def messages(
-        self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[ItemT_contra]
-    ) -> Iterable[Message]:
-        """All that was sent since the last time, in as few messages as possible and in this order."""
-
-    def dispatch(self, message: Any, receivers: Mapping[int, ReceiverT_contra]) -> None:
-        """Hands one received message to those it concerns."""
-
-
 class Link(Generic[ReceiverT, ItemT]):
     """Nothing here waits for the peer but `run`: what is sent in one tick of the loop leaves in one go."""
 
     def __init__(
-        self, address: str, dialect: Dialect[ReceiverT, ItemT], on_change: Callable[[Link[ReceiverT, ItemT]], None]
+        self,
+        address: str,
+        dialect: Dialect[ReceiverT, ItemT],
+        on_change: Callable[[Link[ReceiverT, ItemT]], None],
+        connect: Callable[[str], grpc.aio.Channel] = open_channel,
+        note_malformed: Callable[[str], None] = lambda peer: None,  # is told the kind of peer
     ) -> None:
         self.address = address
         self.info: ModelInfo | None = None  # as last told; kept while the peer is away
+        self.load = PeerLoad()
+        self.is_leaving = False  # no more sequences are to be opened here, whatever the peer says
         self._dialect = dialect
         self._on_change = on_change
+        self._connect_to = connect
+        self._note_malformed = note_malformed
         self._channel: grpc.aio.Channel | None = None
         self._serving = asyncio.Event()  # the peer's health
         self._connected = False
@@ -86,11 +61,16 @@ class Link(Generic[ReceiverT, ItemT]):
     @property
     def available(self) -> bool:
         """May sequences be opened here?"""
-        return self._connected and self._serving.is_set()
+        return self._connected and self._serving.is_set() and not self.is_leaving
 
     @property
     def num_sequences(self) -> int:
         return len(self._receivers)
+
+    @property
+    def cost(self) -> tuple[bool, float]:
+        """Of one more sequence here; the smaller the better."""
+        return self.load.cost(self.num_sequences)
 
     def open(self, request: SequenceRequest, receiver: ReceiverT) -> None:
         assert self._connected, "pick an available link"
@@ -123,13 +103,15 @@ class Link(Generic[ReceiverT, ItemT]):
         if self._channel is not None and self.available:
             with suppress(grpc.aio.AioRpcError, TimeoutError, CheckpointError):
                 async with asyncio.timeout(REFRESH_SECONDS):
-                    self.info = await self._dialect.describe(self._channel)
+                    await self._describe(self._channel)
 
     async def run(self) -> NoReturn:
         """Connects, serves and connects again, until cancelled."""
         while True:
             try:
-                async with open_channel(self.address) as channel:  # a new one each time: it has no backoff to sit out
+                async with self._connect_to(
+                    self.address
+                ) as channel:  # a new one each time: it has no backoff to sit out
                     self._channel = channel
                     await _until_one_ends(self._watch_health(channel), self._exchange(channel))
             except (grpc.aio.AioRpcError, TimeoutError, Unavailable, InvalidRequest, CheckpointError) as error:
@@ -154,7 +136,7 @@ class Link(Generic[ReceiverT, ItemT]):
     async def _exchange(self, channel: grpc.aio.Channel) -> None:
         await self._serving.wait()
         async with asyncio.timeout(CONNECT_SECONDS):
-            self.info = await self._dialect.describe(channel)
+            await self._describe(channel)
         call = self._dialect.start(channel)
         try:
             await call.wait_for_connection()
@@ -162,6 +144,10 @@ class Link(Generic[ReceiverT, ItemT]):
             await _until_one_ends(self._read(call), self._write(call), self._watch_backlog())
         finally:
             call.cancel()
+
+    async def _describe(self, channel: grpc.aio.Channel) -> None:
+        self.info = await self._dialect.describe(channel)
+        self.load.note_model(self.info, self.num_sequences)
 
     def _connect(self) -> None:
         self._connected = True
@@ -176,9 +162,12 @@ class Link(Generic[ReceiverT, ItemT]):
 
     def _dispatch(self, message: Any) -> None:
         try:
-            self._dialect.dispatch(message, self._receivers)
+            step = self._dialect.dispatch(message, self._receivers)
         except InvalidRequest as error:
+            self._note_malformed(self._dialect.name)
             raise Unavailable(f"{self.address} sent a malformed message: {error}") from error
+        if step is not None:
+            self.load.note_step(step, self.num_sequences)
 
     async def _write(self, call: Any) -> None:
         with suppress(asyncio.InvalidStateError):  # the call has ended; the reader knows why

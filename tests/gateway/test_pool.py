@@ -8,12 +8,18 @@ from contextlib import suppress
 
 import pytest
 
+from gateway import peer_load
+from gateway import pool as pool_module
+from gateway.addresses import AddressBook
 from gateway.dialects import DrafterDialect
+from gateway.peer_load import PeerLoad
 from gateway.pool import Pool
 from gateway.proposers import DrafterPool
+from slipstream.exchange import StepReport
 from slipstream.request import SamplingParams, SequenceRequest
 from tests.gateway.fakes import FakeDrafter, eventually
 from tests.gateway.test_link import Receiver
+from tests.gateway.test_peer_load import Clock
 
 
 @pytest.fixture
@@ -49,6 +55,60 @@ async def test_the_least_loaded_is_picked(pool: DrafterPool) -> None:
         link.open(request(number), Receiver())
         picked.append(link.address)
     assert sorted(picked) == sorted(2 * [link.address for link in pool.links])
+
+
+async def test_who_has_others_sequences_is_passed_over(pool: DrafterPool) -> None:
+    busy, idle = pool.links
+    busy.load.note_step(StepReport(num_running=9), num_ours=0)
+    assert {pool.pick(lambda info: True) for _ in range(8)} == {idle}
+
+
+async def test_a_peer_that_has_just_come_back_is_not_overrun(
+    pool: DrafterPool, drafters: list[FakeDrafter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_load, "SLOW_START_SECONDS", 3600.0)
+    back, stayed = pool.links
+    clock = Clock()
+    stayed.load = PeerLoad(clock)
+    clock.now += 3600
+    await drafters[0].die()
+    await eventually(lambda: not back.available)
+    await drafters[0].start()
+    await eventually(lambda: back.available)
+    picked = []
+    for number in range(12):
+        link = pool.pick(lambda info: True)
+        assert link is not None
+        link.open(request(number), Receiver())
+        picked.append(link)
+    assert picked.count(back) == 1  # a tenth
+
+
+async def test_names_are_looked_up_again_and_who_leaves_finishes_what_it_has(
+    drafters: list[FakeDrafter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_SECONDS", 0.02)
+    present = ["127.0.0.1"]
+
+    async def look_up(host: str, port: int) -> list[str]:
+        return list(present)
+
+    named = AddressBook([f"dns:///drafters:{drafters[0].port}"], look_up)
+    pool: DrafterPool = Pool(named, lambda address: DrafterDialect())
+    task = asyncio.create_task(pool.run())
+    await eventually(lambda: pool.available)
+    (link,) = pool.links
+    link.open(request(1), Receiver())
+    present.clear()
+    await eventually(lambda: not pool.available)
+    assert pool.links == [link]
+    link.close(1)
+    await eventually(lambda: not pool.links)
+    present.append("127.0.0.1")
+    await eventually(lambda: pool.available)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_only_those_that_serve_what_is_wanted_are_picked(pool: DrafterPool) -> None:
