@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway.audit import log_policies, log_rejected
+from gateway.audit import log_policies
 from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
+from gateway.http_app import make_app
+from gateway.http_server import http_served
+from gateway.openai.api import OpenAiApi
+from gateway.policy_watch import PolicyWatch
 from gateway.servicer import GenerationServicer
 from gateway.tenants import Tenants, default_tenants, load_tenants
 from slipstream import command_line, logs
 from slipstream.metrics.endpoint import shown
+from slipstream.metrics.instruments import Instrument
 from slipstream.wire import server
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
@@ -37,6 +43,10 @@ def main(
     max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
     max_queued: Annotated[int, typer.Option(help="Most requests that wait for a place.")] = 256,
     max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of one.")] = 30.0,
+    http_listen: Annotated[
+        str,
+        typer.Option(help="host:port of the OpenAI-compatible API (docs/api.md); port 0 takes any; empty: nowhere."),
+    ] = "",
     metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
@@ -53,6 +63,7 @@ def main(
             max_running=max_running,
             max_queued=max_queued,
             max_queue_seconds=max_queue_seconds,
+            http_listen=http_listen,
             metrics_listen=metrics_listen,
         )
         callers = _tenants(config)
@@ -63,16 +74,19 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
     readiness = server.Readiness(ready=False)
     gateway = Gateway(config, tenants, readiness.set)
     links = asyncio.create_task(gateway.run())
-    if config.tenants is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, gateway, config.tenants)
-    log_policies(_source(config), tenants)
     try:
-        async with shown("gateway", config.metrics_listen, gateway.instruments()):
+        async with (
+            _followed(config.tenants, gateway) as reloads,
+            shown("gateway", config.metrics_listen, [*gateway.instruments(), *reloads]),
+            http_served("gateway", config.http_listen, make_app(gateway, OpenAiApi(gateway).routes())) as http,
+        ):
+            log_policies(_source(config), tenants)
             await server.serve(
                 service="gateway",
                 listen=config.listen,
                 register=lambda s: generation_pb2_grpc.add_GenerationServicer_to_server(GenerationServicer(gateway), s),
                 service_names=(generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name,),
+                drain_beside=(http.drain,),
                 failure=links,
                 readiness=readiness,
             )
@@ -82,15 +96,19 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
             await links
 
 
-def _reload(gateway: Gateway, file: Path) -> None:
-    """For requests that come from now on; a file that cannot be used changes nothing."""
-    try:
-        tenants = load_tenants(file)
-    except ValueError as error:
-        log_rejected(str(file), error)
+@asynccontextmanager
+async def _followed(file: Path | None, gateway: Gateway) -> AsyncIterator[list[Instrument]]:
+    """Policies are taken up when the file changes and on SIGHUP, for as long as the block lasts."""
+    if file is None:
+        yield []
         return
-    log_policies(str(file), tenants, gateway.tenants)
-    gateway.tenants = tenants
+    watch = PolicyWatch(file, gateway.tenants, gateway.take_up)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, watch.reload)
+    looking = asyncio.create_task(watch.run())
+    try:
+        yield [watch.reloads]
+    finally:
+        looking.cancel()
 
 
 def _source(config: GatewayConfig) -> str:
