@@ -14,7 +14,10 @@ import numpy as np
 import torch
 
 from slipstream.engine.batch import Chunk
+from slipstream.engine.scoring import ScoredChunk, divided
+from slipstream.exchange import TokenLogprobs
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.logprobs import read_scores, score
 from slipstream.sampling.verification import verify
 
 Law = Callable[[tuple[int, ...]], np.ndarray]  # tokens so far -> logits [vocab]
@@ -49,6 +52,12 @@ class ScriptedRunner:
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         logits = self.forward(chunks)
         return verify(logits, checks) if checks else []
+
+    def score(self, prompts: Sequence[ScoredChunk]) -> Callable[[], list[TokenLogprobs]]:
+        logits = self.forward([one.chunk for one in prompts])
+        next_ids = torch.tensor([token_id for one in prompts for token_id in one.next_ids])
+        words = score(logits, next_ids, max(one.num_top for one in prompts))
+        return lambda: divided(read_scores(words), prompts)
 
     def _feed(self, chunk: Chunk) -> list[np.ndarray]:
         size = self.kv_cache.block_size

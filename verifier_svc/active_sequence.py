@@ -17,6 +17,7 @@ from slipstream.sampling.philox import derive_key
 from verifier_svc.draft_check import Refusal, refusal
 from verifier_svc.draft_tree import DraftPath, DraftTree, after_committed
 from verifier_svc.patience import Patience
+from verifier_svc.prompt_scores import PromptScores
 from verifier_svc.stopping import StopRule
 
 
@@ -45,6 +46,7 @@ class ActiveSequence:
         self.hit: bool | None = None  # None: not looked at since it became ready
         self.num_commits = 0
         self.patience = Patience()
+        self.prompt_scores = PromptScores(request)
         self._started_at = opened_at  # the pass that is under way
         self._tree = DraftTree()
         self._ngram = NgramProposer() if NGRAM in local_proposers and NGRAM in request.proposers else None
@@ -104,10 +106,13 @@ class ActiveSequence:
         path = self._tree.best_path(share.num_draft_tokens, self.request.proposers)
         return path if path.tokens else self._local_path(share.num_draft_tokens)
 
-    def chunk(self, share: Share, path: DraftPath) -> Chunk:
-        """The tokens to feed; logits are wanted at the last committed token and at each draft token."""
-        start = self.engine.num_computed
-        committed = self.engine.token_ids[start : start + share.num_tokens]
+    def chunk(self, share: Share, path: DraftPath, num_fed: int = 0) -> Chunk:
+        """The tokens to feed, less the first `num_fed`, which are fed otherwise; there may be none left.
+
+        Logits are wanted at the last committed token and at each draft token.
+        """
+        start, end = self.engine.num_computed + num_fed, self.engine.num_computed + share.num_tokens
+        committed = self.engine.token_ids[start:end]
         return Chunk(
             token_ids=[*committed, *(token.token_id for token in path.tokens)],
             start=start,

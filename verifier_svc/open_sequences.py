@@ -108,6 +108,7 @@ class OpenSequences:
             tenant=request.tenant,
             max_len=max_len,
             num_draft_tokens=request.num_draft_tokens,
+            reads_cache=not request.sampling.prompt_logprobs,
         )
         stop = StopRule(request, eos_token_ids=served.eos_token_ids, max_len=max_len, tokenizer=served.tokenizer)
         active = ActiveSequence(

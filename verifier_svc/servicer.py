@@ -138,8 +138,8 @@ def note_ends(output: StreamOutput, log: SequenceLog) -> None:
 
 
 def to_responses(output: StreamOutput) -> Iterator[verifier_pb2.VerifyResponse]:
-    """One message for all commits of the step, one for each sequence that failed."""
-    if output.commits.commits:
+    """One message for all commits and scores of the step, one for each sequence that failed."""
+    if output.commits.commits or output.commits.prompt_logprobs:
         yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(output.commits))
     for failure in output.failures:
         yield verifier_pb2.VerifyResponse(error=codec.failure_to_wire(failure))

@@ -9,9 +9,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from slipstream.cache.block_pool import BlockPool
+from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.scheduler import Scheduler, Share
-from slipstream.exchange import Commit, CommitBatch, DraftBatch, StepReport, Update
+from slipstream.engine.scoring import ScoredChunk
+from slipstream.exchange import (
+    Commit,
+    CommitBatch,
+    DraftBatch,
+    PromptLogprobs,
+    StepReport,
+    TokenLogprobs,
+    Update,
+)
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
@@ -35,10 +45,16 @@ class Pass:
     active: ActiveSequence
     share: Share
     path: DraftPath  # the draft tokens submitted
+    scored: ScoredChunk | None  # the first of the share's tokens, if they are asked how likely they made the next
 
     @property
     def num_tokens(self) -> int:
         return self.share.num_tokens + len(self.path.tokens)
+
+    @property
+    def chunk(self) -> Chunk:
+        """What is fed in the step's batch; nothing where all is fed to be scored."""
+        return self.active.chunk(self.share, self.path, 0 if self.scored is None else len(self.scored.next_ids))
 
 
 class Verifier:
@@ -113,19 +129,21 @@ class Verifier:
         self._note_hits()
         if started < next_start(self.sequences.all):
             self._send_held()
-            return self._outputs({}, StepReport())
+            return self._outputs({}, {}, StepReport())
         with self._trace.span("schedule", "schedule"):
             passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
         scheduled = self._clock()
+        tell_scores = self._score(passes)
         finish = self._launch(passes)
         self._send_held()
         verdicts = finish()
         verify_seconds = self._clock() - scheduled
         with self._trace.span("schedule", "commit"):
+            scores = self._take_scores(passes, tell_scores())
             commits = self._commit(passes, verdicts)
         report = self._report(passes, started)
         self.metrics.record_step(report, num_sequences=len(passes), verify_seconds=verify_seconds)
-        outputs = self._outputs(commits, report)
+        outputs = self._outputs(commits, scores, report)
         if self._send is None:
             return outputs
         self._held = outputs or []
@@ -157,13 +175,29 @@ class Verifier:
         active = self.sequences.of(share.sequence)
         if not active.started:
             self.metrics.queue_seconds.observe(now - active.ready_at, active.request.tenant)
-        return Pass(active, share, active.start_pass(share, now))
+        return Pass(active, share, active.start_pass(share, now), active.prompt_scores.chunk(share))
+
+    def _score(self, passes: Sequence[Pass]) -> Callable[[], list[TokenLogprobs]]:
+        """Feeds what is to be scored, in a pass of its own before the others': one answer for each such chunk."""
+        scored = [one.scored for one in passes if one.scored is not None]
+        return self._runner.score(scored) if scored else list
 
     def _launch(self, passes: Sequence[Pass]) -> Callable[[], list[Verdict]]:
         """One verdict for each pass that completes, in their order, once it is called."""
-        chunks = [one.active.chunk(one.share, one.path) for one in passes]
+        chunks = [chunk for one in passes if (chunk := one.chunk).token_ids]
         checks = [one.active.check(one.path) for one in passes if one.share.completes]
-        return self._runner.launch(chunks, checks)
+        return self._runner.launch(chunks, checks) if chunks else list
+
+    def _take_scores(
+        self, passes: Sequence[Pass], told: Sequence[TokenLogprobs]
+    ) -> dict[int, list[PromptLogprobs]]:
+        """What is new of it, by stream."""
+        scores: dict[int, list[PromptLogprobs]] = defaultdict(list)
+        remaining = iter(told)
+        for one in passes:
+            if one.scored is not None and (new := one.active.prompt_scores.take(one.scored, next(remaining))):
+                scores[one.active.stream].append(new)
+        return scores
 
     def _commit(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> dict[int, list[Commit]]:
         """Makes tokens final, by stream. Nothing else does."""
@@ -211,13 +245,19 @@ class Verifier:
             kv_blocks_total=self.pool.num_blocks,
         )
 
-    def _outputs(self, commits: dict[int, list[Commit]], report: StepReport) -> list[StreamOutput] | None:
+    def _outputs(
+        self, commits: dict[int, list[Commit]], scores: dict[int, list[PromptLogprobs]], report: StepReport
+    ) -> list[StreamOutput] | None:
         """All that each stream is to hear of this step, in one piece."""
         failures = defaultdict(list)
         for stream, failure in self.sequences.take_failures():
             failures[stream].append(failure)
         outputs = [
-            StreamOutput(stream, CommitBatch(tuple(commits.get(stream, ())), report), tuple(failures[stream]))
-            for stream in sorted({*commits, *failures})
+            StreamOutput(
+                stream,
+                CommitBatch(tuple(commits.get(stream, ())), report, tuple(scores.get(stream, ()))),
+                tuple(failures[stream]),
+            )
+            for stream in sorted({*commits, *scores, *failures})
         ]
         return outputs or None

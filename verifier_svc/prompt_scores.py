@@ -1,0 +1,38 @@
+"""Which tokens of one sequence's prompt are still to be scored, and what was said of them. Knows no tensor, no step."""
+
+from __future__ import annotations
+
+from slipstream.engine.batch import Chunk
+from slipstream.engine.scheduler import Share
+from slipstream.engine.scoring import ScoredChunk
+from slipstream.exchange import PromptLogprobs, TokenLogprobs
+from slipstream.request import SequenceRequest
+
+
+class PromptScores:
+    """Nothing precedes position 0, so the first score is that of position 1, made where position 0 is fed."""
+
+    def __init__(self, request: SequenceRequest) -> None:
+        self._sequence_id = request.sequence_id
+        self._num_prompt_tokens = request.num_prompt_tokens
+        self._num_top = request.sampling.num_top_logprobs
+        self._num_told = 1 if request.sampling.prompt_logprobs else request.num_prompt_tokens
+
+    def chunk(self, share: Share) -> ScoredChunk | None:
+        """The first tokens of the share, as far as they and the ones after them are the prompt's; None if told."""
+        if self._num_told == self._num_prompt_tokens:
+            return None
+        engine = share.sequence
+        start, end = engine.num_computed, min(engine.num_computed + share.num_tokens, self._num_prompt_tokens - 1)
+        if start >= end:
+            return None
+        fed = Chunk(engine.token_ids[start:end], start, engine.table.block_ids, num_logits=end - start)
+        return ScoredChunk(fed, engine.token_ids[start + 1 : end + 1], self._num_top)
+
+    def take(self, scored: ScoredChunk, told: TokenLogprobs) -> PromptLogprobs | None:
+        """What of it is new: after a preemption, positions that were told are computed once more."""
+        first, num_told = scored.chunk.start + 1, self._num_told
+        if first + len(told) <= num_told:
+            return None
+        self._num_told = first + len(told)
+        return PromptLogprobs(self._sequence_id, num_told, told[num_told - first :])
