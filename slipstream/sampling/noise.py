@@ -31,14 +31,27 @@ def gumbel_noise(
     draw: int = 0,
 ) -> torch.Tensor:
     """Noise of every token of the vocabulary: fp32 [num_rows, vocab_size]."""
-    noise = torch.empty(len(keys), (vocab_size + 3) // 4, 4, device=keys.device)
-    blocks = torch.arange(noise.shape[1], device=keys.device)
+    return gumbel_noise_of(range(vocab_size), keys, positions, sample_indices, stream, draw)
+
+
+def gumbel_noise_of(
+    tokens: range,  # of step 1, the first divisible by 4
+    keys: torch.Tensor,  # [num_rows] int64
+    positions: torch.Tensor,  # [num_rows] int64
+    sample_indices: torch.Tensor,  # [num_rows] int64
+    stream: Stream = Stream.RESIDUAL,
+    draw: int = 0,
+) -> torch.Tensor:
+    """The same noise, of a slice of the vocabulary: fp32 [num_rows, len(tokens)]."""
+    assert tokens.start % 4 == 0, "noise comes in fours of tokens"
+    noise = torch.empty(len(keys), (len(tokens) + 3) // 4, 4, device=keys.device)
+    blocks = torch.arange(noise.shape[1], device=keys.device) + tokens.start // 4
     step = max(1, BLOCKS_AT_ONCE // max(1, len(blocks)))
     for rows in (slice(first, first + step) for first in range(0, len(keys), step)):
         counter = blocks, positions[rows, None], _stream_word(stream, draw, keys), sample_indices[rows, None]
         for word, words in enumerate(_philox(counter, keys[rows, None])):
             noise[rows, :, word] = words >> 9 & 0x7FFFFF
-    return _gumbel_(noise.flatten(1))[:, :vocab_size]
+    return _gumbel_(noise.flatten(1))[:, : len(tokens)]
 
 
 def gumbel_noise_at(

@@ -131,11 +131,11 @@ def verify(
     if len(rows.drawn):
         last_tokens[rows.drawn] = _draw_last(shaped, rows, num_accepted[rows.drawn])
     decided = torch.stack((num_accepted, last_tokens), dim=1)
-    verdicts = [_verdict(check, *numbers) for check, numbers in zip(checks, decided.tolist(), strict=True)]
+    verdicts = [verdict_of(check, *numbers) for check, numbers in zip(checks, decided.tolist(), strict=True)]
     return with_logprobs(verdicts, checks, score_asked(target_logits, checks, decided))
 
 
-def _verdict(check: SequenceCheck, num_accepted: int, last_token: int) -> Verdict:
+def verdict_of(check: SequenceCheck, num_accepted: int, last_token: int) -> Verdict:
     accepted = (token.token_id for token in check.draft[:num_accepted])
     return Verdict((*accepted, last_token), num_accepted)
 
@@ -160,6 +160,14 @@ def _count_accepted(shaped: torch.Tensor, chosen: torch.Tensor, rows: CheckRows)
         target_probs = shaped[sparse.rows].softmax(-1)
         drafted_probs = target_probs.gather(1, sparse.draft_ids[:, None])[:, 0]
         stands[sparse.rows] = accepts(sparse.uniforms, sparse.draft_probs, drafted_probs)
+    return num_leading(stands, rows)
+
+
+def num_leading(
+    stands: torch.Tensor,  # [num_rows] bool: whether the row's draft token would be accepted
+    rows: CheckRows,
+) -> torch.Tensor:
+    """Of each sequence, the draft tokens before the first that does not stand: [num_seqs] int64."""
     grid = stands.new_zeros(len(rows.first_rows), rows.max_rows)
     grid[rows.sequences, rows.offsets] = stands
     return grid.long().cumprod(-1).sum(-1)
