@@ -6,13 +6,10 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from slipstream.cache.block_pool import BlockPool
-from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.scheduler import Scheduler, Share
-from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import (
     Commit,
     CommitBatch,
@@ -29,32 +26,13 @@ from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace
 from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.admission import Served
-from verifier_svc.draft_tree import DraftPath
 from verifier_svc.messages import Close, Event, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
+from verifier_svc.verify_pass import Pass, take_scores
 from verifier_svc.waiting import next_start
 
 Send = Callable[[list[StreamOutput]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One sequence's part of a step."""
-
-    active: ActiveSequence
-    share: Share
-    path: DraftPath  # the draft tokens submitted
-    scored: ScoredChunk | None  # the first of the share's tokens, if they are asked how likely they made the next
-
-    @property
-    def num_tokens(self) -> int:
-        return self.share.num_tokens + len(self.path.tokens)
-
-    @property
-    def chunk(self) -> Chunk:
-        """What is fed in the step's batch; nothing where all is fed to be scored."""
-        return self.active.chunk(self.share, self.path, 0 if self.scored is None else len(self.scored.next_ids))
 
 
 class Verifier:
@@ -139,7 +117,7 @@ class Verifier:
         verdicts = finish()
         verify_seconds = self._clock() - scheduled
         with self._trace.span("schedule", "commit"):
-            scores = self._take_scores(passes, tell_scores())
+            scores = take_scores(passes, tell_scores())
             commits = self._commit(passes, verdicts)
         report = self._report(passes, started)
         self.metrics.record_step(report, num_sequences=len(passes), verify_seconds=verify_seconds)
@@ -187,17 +165,6 @@ class Verifier:
         chunks = [chunk for one in passes if (chunk := one.chunk).token_ids]
         checks = [one.active.check(one.path) for one in passes if one.share.completes]
         return self._runner.launch(chunks, checks) if chunks else list
-
-    def _take_scores(
-        self, passes: Sequence[Pass], told: Sequence[TokenLogprobs]
-    ) -> dict[int, list[PromptLogprobs]]:
-        """What is new of it, by stream."""
-        scores: dict[int, list[PromptLogprobs]] = defaultdict(list)
-        remaining = iter(told)
-        for one in passes:
-            if one.scored is not None and (new := one.active.prompt_scores.take(one.scored, next(remaining))):
-                scores[one.active.stream].append(new)
-        return scores
 
     def _commit(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> dict[int, list[Commit]]:
         """Makes tokens final, by stream. Nothing else does."""
