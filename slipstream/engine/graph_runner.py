@@ -24,14 +24,17 @@ from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buck
 from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Replay
 from slipstream.engine.mask_buffers import MaskBuffers
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
+from slipstream.engine.rule_buffers import RuleBuffers
 from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
 from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
 from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
 from slipstream.kernels.prepare_inputs import prepare_inputs
 from slipstream.kernels.token_mask import mask_tokens
+from slipstream.kernels.token_rules import apply_token_rules
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import AskedRows, with_logprobs
+from slipstream.sampling.rule_rows import contexts_of, pack_rules, to_device
 from slipstream.sampling.token_masks import token_masks
 from slipstream.tracing import NO_TRACE, Trace
 
@@ -56,7 +59,7 @@ class GraphRunner(ModelRunner):
         self.num_eager_steps = 0
         self._buckets = sorted(buckets)
         self._capture = capture
-        self._passes: dict[Bucket, Replay] = {}
+        self._passes: dict[tuple[Bucket, bool], Replay] = {}  # with and without features
         self._verifications: dict[tuple[Bucket, Needs], Replay] = {}
         max_blocks = -(-self.max_model_len // kv_cache.block_size)
         self._buffers = StepBuffers(self._buckets, max_blocks=max_blocks, device=self._device)
@@ -66,6 +69,8 @@ class GraphRunner(ModelRunner):
         self._logits = torch.zeros(self._most_rows, self.config.vocab_size, device=self._device)
         self._decided = torch.zeros(most_seqs, 2, dtype=torch.int32, device=self._device)
         self._on_host = torch.zeros(most_seqs, 2, dtype=torch.int32, pin_memory=on_gpu)
+        self._rule_graphs: dict[Bucket, Replay] = {}
+        self._rules = RuleBuffers(self._most_rows, self._device)
         self._masks = MaskBuffers(self._most_rows, self.config.vocab_size, self._device)
         self._clock = GpuClock() if on_gpu else None
 
@@ -75,9 +80,10 @@ class GraphRunner(ModelRunner):
         for bucket in reversed(self._buckets):
             if self._capture.is_full:
                 break
-            self._pass(bucket)
+            for tapped in (False, True) if self.feature_tap else (False,):
+                self._pass(bucket, tapped)
             self._verification(bucket, Needs.MATCH)
-        self._buckets = sorted(self._passes)
+        self._buckets = sorted({bucket for bucket, _ in self._passes})
         _LOG.info("captured %d graphs in %d MiB", self.num_graphs, self._capture.num_bytes >> 20)
 
     @property
@@ -87,7 +93,7 @@ class GraphRunner(ModelRunner):
 
     @property
     def num_graphs(self) -> int:
-        return len(self._passes) + len(self._verifications)
+        return len(self._passes) + len(self._verifications) + len(self._rule_graphs)
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         return self.launch(chunks, checks)()
@@ -118,9 +124,10 @@ class GraphRunner(ModelRunner):
         if self._clock is not None:
             self._clock.start()
         self._buffers.upload(bucket, chunks, checks, words)
-        self._pass(bucket)()
+        self._pass(bucket, self._taps(chunks))()
         asked = AskedRows.of(checks, self._device)
         kept = None if asked is None else asked.keep(self._logits)
+        self._apply_rules(bucket, checks)
         masks = token_masks(checks, self.config.vocab_size)
         if masks is not None:
             mask_tokens(self._logits, *self._masks.upload(masks))
@@ -128,6 +135,18 @@ class GraphRunner(ModelRunner):
             self._verification(bucket, Needs.of(words))()
         self._on_host.copy_(self._decided, non_blocking=True)
         return None if asked is None or kept is None else self._to_host(asked.score(kept, self._decided))
+
+    def _apply_rules(self, bucket: Bucket, checks: Sequence[SequenceCheck]) -> None:
+        """Penalties and the like: packed while the GPU runs the pass, then one small graph, in steps that have any."""
+        words = pack_rules(contexts_of(checks), self.config.vocab_size)
+        if words is None:
+            return
+        if self._rules.holds(words):
+            replay = self._rule_graph(bucket)
+            self._rules.upload(words)
+            replay()
+        else:
+            apply_token_rules(self._logits, to_device(words, self._device))
 
     def _to_host(self, words: torch.Tensor) -> torch.Tensor:
         """Where they will lie when the step has ended."""
@@ -142,10 +161,11 @@ class GraphRunner(ModelRunner):
                 now = time.perf_counter()
                 self._trace.add("GPU", name, now - self._clock.seconds(), now)
 
-    def _pass(self, bucket: Bucket) -> Replay:
-        if bucket not in self._passes:
-            self._passes[bucket] = self._capture.capture(lambda: self._run_pass(bucket))
-        return self._passes[bucket]
+    def _pass(self, bucket: Bucket, tapped: bool) -> Replay:
+        key = bucket, tapped
+        if key not in self._passes:
+            self._passes[key] = self._capture.capture(lambda: self._run_pass(bucket, tapped))
+        return self._passes[key]
 
     def _verification(self, bucket: Bucket, needs: Needs) -> Replay:
         key = bucket, needs
@@ -153,8 +173,15 @@ class GraphRunner(ModelRunner):
             self._verifications[key] = self._capture.capture(lambda: self._run_verification(bucket, needs))
         return self._verifications[key]
 
-    def _run_pass(self, bucket: Bucket) -> None:
-        """Logits of the bucket's rows from what lies in its inputs."""
+    def _rule_graph(self, bucket: Bucket) -> Replay:
+        if bucket not in self._rule_graphs:
+            table = self._rules.table(bucket.num_rows)
+            table.spans.zero_()  # a capture runs once for real, and rules applied twice are not the same
+            self._rule_graphs[bucket] = self._capture.capture(lambda: apply_token_rules(self._logits, table))
+        return self._rule_graphs[bucket]
+
+    def _run_pass(self, bucket: Bucket, tapped: bool) -> None:
+        """Logits of the bucket's rows, and the features if tapped, from what lies in its inputs."""
         inputs, block_size = self._buffers.inputs(bucket), self.kv_cache.block_size
         positions, slots = prepare_inputs(
             inputs.query_starts, inputs.context_lens, inputs.block_tables, block_size, bucket.num_tokens
@@ -170,7 +197,7 @@ class GraphRunner(ModelRunner):
             spans=self._spans(bucket),
             block_size=block_size,
         )
-        hidden = self._model(batch, self.kv_cache)
+        hidden = self._hidden(batch, tapped)
         self._logits[: bucket.num_rows].copy_(self._model.logits(hidden))
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:

@@ -52,7 +52,9 @@ class RuleTable:
 
 
 def contexts_of(checks: Sequence[SequenceCheck]) -> list[RowContext]:
-    """One per row of the checks, as check_rows.py lays them out."""
+    """One per row of the checks, as check_rows.py lays them out; none if no check has rules."""
+    if all(check.rules is None for check in checks):
+        return []
     return [
         RowContext(check.rules, [token.token_id for token in check.draft[:offset]] if check.rules else ())
         for check in checks

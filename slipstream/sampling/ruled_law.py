@@ -14,7 +14,7 @@ from slipstream.sampling.rule_rows import RowContext, pack_rules, to_device
 
 def ruled_logits(
     logits: torch.Tensor,  # [num_rows, vocab] fp32; left as it is
-    rows: Sequence[RowContext],  # one per row
+    rows: Sequence[RowContext],  # one per row, or none at all
 ) -> torch.Tensor:
     """[num_rows, vocab]: penalties, bias and bad words applied; the very tensor if no row has rules.
 

@@ -9,9 +9,20 @@ from slipstream.engine.model_runner import ModelRunner
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck
+from slipstream.sampling.token_rules import make_token_rules
 
 BLOCKS = 24  # of one sequence
 GREEDY = SamplingParams(temperature=0.0)
+RULED = SamplingParams(
+    temperature=0.7,
+    repetition_penalty=1.3,
+    frequency_penalty=0.5,
+    presence_penalty=-0.4,
+    logit_bias=((5, 4.0), (9, -3.0)),
+    allowed_token_ids=tuple(range(3, 300)),
+    bad_words=((11,), (5, 5), (12, 13, 14)),
+    min_tokens=6,
+)
 
 
 class Story:
@@ -28,6 +39,7 @@ class Story:
     ) -> None:
         self._rng = np.random.default_rng(num_seqs)
         self.tokens = [self._rng.integers(3, 320, 5 + 2 * i % 30).tolist() for i in range(num_seqs)]
+        self._num_prompt_tokens = [len(tokens) for tokens in self.tokens]
         self._num_drafts, self._sampling, self._mode, self._known = num_drafts, sampling, mode, known
 
     def run(self, runner: ModelRunner, num_steps: int = 4) -> list[list[int]]:
@@ -72,4 +84,5 @@ class Story:
             mode=self._mode,
             seed=7 + sequence,
             accept_key=9,
+            rules=make_token_rules(self._sampling, self.tokens[sequence], self._num_prompt_tokens[sequence], (7,)),
         )

@@ -12,6 +12,7 @@ from slipstream.sampling.token_rules import NUM_WORDS
 SHARED_START, SHARED_END = tl.constexpr(int(Span.SHARED_START)), tl.constexpr(int(Span.SHARED_END))
 OWN_START, OWN_END = tl.constexpr(int(Span.OWN_START)), tl.constexpr(int(Span.OWN_END))
 SPANS, WORDS = tl.constexpr(NUM_SPANS), tl.constexpr(NUM_WORDS)
+ONE = tl.constexpr(0x3F800000)  # the bits of 1.0
 BLOCK = 512  # entries at once
 
 
@@ -19,7 +20,7 @@ BLOCK = 512  # entries at once
 def _changed(row_ptr: tl.tensor, entry_ptr: tl.tensor, inside: tl.tensor) -> tuple[tl.tensor, ...]:
     """Where each entry's logit lies, and what it becomes."""
     at = row_ptr + tl.load(entry_ptr, mask=inside, other=0)
-    scale = tl.load(entry_ptr + 1, mask=inside, other=0).to(tl.float32, bitcast=True)
+    scale = tl.load(entry_ptr + 1, mask=inside, other=ONE).to(tl.float32, bitcast=True)
     addend = tl.load(entry_ptr + 2, mask=inside, other=0).to(tl.float32, bitcast=True)
     logit = tl.load(at, mask=inside, other=0.0)
     return at, tl.where(logit > 0, tl.div_rn(logit, scale), logit * scale) + addend

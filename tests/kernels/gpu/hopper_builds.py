@@ -107,6 +107,12 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         2,
     ),
     "token mask": ("token_mask:_mask_tokens_kernel", "*fp32 *i32 *i32 i32 i32 i32", {"TILE": 4096}, 8),
+    "token rules": (
+        "token_rules:_apply_token_rules_kernel",
+        "*fp32 *i32 *i32 *fp32 i32",
+        {"BLOCK": 512},
+        4,
+    ),
     "verdicts": (
         "second_look:_verdicts_kernel",
         "*i32 *i32 *i32 *fp32 *i32 *i32 i32",

@@ -14,11 +14,11 @@ from slipstream.engine.buckets import make_buckets
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.model_runner import ModelRunner
-from slipstream.kernels import attention, linear, prepare_inputs, rms_norm, rotary, silu_mul
+from slipstream.kernels import attention, linear, prepare_inputs, rms_norm, rotary, silu_mul, token_mask, token_rules
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams, VerificationMode
-from tests.engine.stories import BLOCKS, Story
+from tests.engine.stories import BLOCKS, RULED, Story
 
 BLOCK_SIZE = 16
 CONFIG = ModelConfig(
@@ -29,6 +29,7 @@ SAMPLINGS = {
     "greedy": SamplingParams(temperature=0.0),
     "sampled": SamplingParams(temperature=0.8),
     "limited": SamplingParams(top_k=20, top_p=0.9),
+    "ruled": RULED,
 }
 
 
@@ -80,14 +81,14 @@ def check_against_reference(
     assert Story(3, 3, sampling, mode, known=text).run(runner, num_steps) == expected
 
 
-@pytest.mark.parametrize("sampling", ["greedy", "limited"])
+@pytest.mark.parametrize("sampling", ["greedy", "limited", "ruled"])
 @torch.inference_mode()
 def test_a_step_says_what_the_reference_says(
     model: LlamaModel, device: torch.device, sampling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = graph_runner(model, device, 4)
     if device.type == "cpu":
-        for module in (attention, linear, prepare_inputs, rms_norm, rotary, silu_mul):
+        for module in (attention, linear, prepare_inputs, rms_norm, rotary, silu_mul, token_mask, token_rules):
             monkeypatch.setattr(module, "fused", lambda x: runner._capture.replaying)
     check_against_reference(model, runner, SAMPLINGS[sampling], VerificationMode.RATIO, num_steps=2)
 
