@@ -24,7 +24,6 @@ from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace
-from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.admission import Served
 from verifier_svc.messages import Close, Event, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
