@@ -22,6 +22,7 @@ class Chunk:
     start: int  # absolute position of the first one; everything before it is in the KV cache
     block_ids: Sequence[int]  # the sequence's block table; covers start + len(token_ids) tokens
     num_logits: int  # for how many of the last tokens logits are wanted, 0..len(token_ids)
+    wants_features: bool = False  # the tokens' features are kept (feature_tap.py)
 
     @property
     def end(self) -> int:

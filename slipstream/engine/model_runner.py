@@ -10,6 +10,7 @@ import torch
 from slipstream.cache.kv_cache import KVCache, bytes_per_block
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.engine.feature_tap import FeatureTap, feature_bytes, make_feature_tap
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.exchange import TokenLogprobs
 from slipstream.layers.linear import can_pack
@@ -46,12 +47,30 @@ class ModelRunner:
         self.config = model.config
         self.kv_cache = kv_cache
         self.max_model_len = max_model_len or model.config.max_position_embeddings
+        self.feature_tap: FeatureTap | None = None
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
         """Feeds the chunks and returns fp32 logits [sum(num_logits), vocab], in chunk order."""
         batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
-        return self._model.logits(self._model(batch, self.kv_cache))
+        return self._model.logits(self._hidden(batch, self._taps(chunks)))
+
+    def tap_features(self, tap: FeatureTap) -> None:
+        """From now on, before anything is prepared, chunks may want features."""
+        self.feature_tap = tap
+
+    def _taps(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether this step makes features: all its tokens' then, for they cost a product and no more."""
+        return self.feature_tap is not None and any(chunk.wants_features for chunk in chunks)
+
+    def _hidden(self, batch: ForwardBatch, tapped: bool) -> torch.Tensor:
+        """Hidden states of the wanted rows."""
+        if not tapped:
+            return self._model.forward(batch, self.kv_cache)
+        assert self.feature_tap is not None
+        hidden, states = self._model.forward_tapped(batch, self.kv_cache, self.feature_tap.layer_ids)
+        self.feature_tap.record(states, batch.slot_mapping)
+        return hidden
 
     @property
     def graph_steps(self) -> GraphSteps:
@@ -114,7 +133,16 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True, trace: Trace
         kv_cache = KVCache(model_config, num_blocks, config.block_size, dtype, device)
     except RuntimeError as error:  # how torch tells that memory ran out, on any device
         raise ValueError(f"no memory for {num_blocks} KV blocks on {config.device}: {_first_line(error)}") from error
-    if device.type == "cuda" and config.cuda_graphs:
+    runner = _runner(model, kv_cache, max_model_len, config, trace)
+    if config.features is not None:
+        runner.tap_features(make_feature_tap(config.features, model_config, kv_cache, dtype))
+    return runner
+
+
+def _runner(
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, trace: Trace
+) -> ModelRunner:
+    if model.embedding.device.type == "cuda" and config.cuda_graphs:
         from slipstream.engine.graph_runner import make_graph_runner  # Triton is for GPUs only
 
         return make_graph_runner(model, kv_cache, max_model_len, config, trace)
@@ -151,6 +179,8 @@ def _num_kv_blocks(config: EngineConfig, model: ModelConfig, max_model_len: int)
     """What was asked for, else what fits in the memory, at most what full sequences could ever use."""
     blocks_per_sequence = -(-max_model_len // config.block_size)
     block_bytes = bytes_per_block(model, _dtype(config), config.block_size)
+    if config.features is not None:
+        block_bytes += feature_bytes(config.features, config.block_size)
     fitting = min(config.kv_memory_bytes // block_bytes, config.max_num_seqs * blocks_per_sequence)
     num_blocks = config.num_kv_blocks or fitting
     if num_blocks < 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -67,15 +69,31 @@ class LlamaModel(nn.Module):
 
     def forward(self, batch: ForwardBatch, kv_cache: KVCache) -> torch.Tensor:
         """Feeds the batch, writes its keys and values, and returns the hidden states [num_logits, hidden]."""
+        return self.forward_tapped(batch, kv_cache, ())[0]
+
+    def forward_tapped(
+        self, batch: ForwardBatch, kv_cache: KVCache, layer_ids: Sequence[int]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Also the states [num_tokens, hidden] that enter the layers `layer_ids`, in that order.
+
+        The number of layers stands for the state that leaves the last one, normalised.
+        """
+        num_tokens, tapped = len(batch.token_ids), dict[int, torch.Tensor]()
         residual = self._vocabulary.embed(batch.token_ids, self.embedding)
         if self._packed_head is not None:
             residual = pad_rows(residual, FAST_ROWS)  # once, not before every product
         x = torch.zeros_like(residual)
         cos_sin = self.rotary(batch.positions, self.embedding.dtype)
-        for layer, key_cache, value_cache in zip(self.layers, kv_cache.keys, kv_cache.values, strict=True):
-            x, residual = layer(x, residual, cos_sin, (key_cache, value_cache), batch)
+        caches = zip(kv_cache.keys, kv_cache.values, strict=True)
+        for index, (layer, kv) in enumerate(zip(self.layers, caches, strict=True)):
+            if index in layer_ids:
+                tapped[index] = (x + residual)[:num_tokens]
+            x, residual = layer(x, residual, cos_sin, kv, batch)
         rows = batch.logits_rows
-        return self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))[0]
+        if len(self.layers) in layer_ids:
+            tapped[len(self.layers)] = self.norm(x + residual)[:num_tokens]
+        hidden = self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))[0]
+        return hidden, [tapped[index] for index in layer_ids]
 
     def forward_dense(
         self,
@@ -84,17 +102,30 @@ class LlamaModel(nn.Module):
         attention_mask: torch.Tensor | None = None,  # [(batch,) time, time], True = may attend; None = causal
     ) -> torch.Tensor:
         """Hidden states [batch, time, hidden] of whole sequences, without a cache, differentiable."""
+        return self.forward_dense_tapped(token_ids, (), positions, attention_mask)[0]
+
+    def forward_dense_tapped(
+        self,
+        token_ids: torch.Tensor,
+        layer_ids: Sequence[int],
+        positions: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """As `forward_dense`, with the states that enter the layers `layer_ids` as `forward_tapped` has them."""
+        tapped: dict[int, torch.Tensor] = {}
         if positions is None:
             positions = torch.arange(token_ids.shape[1], device=token_ids.device).expand_as(token_ids)
         if attention_mask is not None and attention_mask.dim() == 3:
             attention_mask = attention_mask[:, None]
         hidden = functional.embedding(token_ids, self.embedding)
         cos_sin = self.rotary(positions, hidden.dtype)
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            if index in layer_ids:
+                tapped[index] = hidden
             assert isinstance(layer, DecoderLayer)
             hidden = layer.forward_dense(hidden, cos_sin, attention_mask)
-        normalised: torch.Tensor = self.norm(hidden)
-        return normalised
+        normalised = tapped[len(self.layers)] = self.norm(hidden)
+        return normalised, [tapped[index] for index in layer_ids]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits [..., vocab] of hidden states [..., hidden]; of several ranks, of this one's share."""
