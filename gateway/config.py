@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.addresses import check_target
 from slipstream.metrics.endpoint import check_address as check_metrics_address
+from slipstream.wire.tls import ClientTls, ServerTls
 
 DEFAULT_LISTEN = "127.0.0.1:50050"
+DEFAULT_HTTP_LISTEN = "127.0.0.1:50080"  # of `slipstream up`; a gateway by itself serves HTTP only if asked to
 _LEAST: Final = {
     "recovery_seconds": 0,
     "max_running": 1,
     "max_queued": 0,
+    "max_queued_per_tenant": 0,
     "max_queue_seconds": 0,
     "max_unsent_tokens": 1,
 }
@@ -23,14 +27,17 @@ class GatewayConfig:
     """Raises ValueError naming field and value."""
 
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
-    verifiers: tuple[str, ...]  # host:port each
-    drafters: tuple[str, ...] = ()  # host:port each
+    tls: ServerTls | None = None  # of both listeners; None: plaintext
+    verifiers: tuple[str, ...]  # host:port each, or dns:///name:port for all that the name stands for
+    drafters: tuple[str, ...] = ()  # likewise
+    peer_tls: ClientTls | None = None  # for calls to verifiers and drafters; None: plaintext
     tenants: Path | None = None  # None: one anonymous tenant
     recovery_seconds: float = 3.0  # how long a sequence waits for a verifier to come back
     http_listen: str = ""  # host:port of the OpenAI-compatible API, port 0 = any free one; empty = not served
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     max_running: int = 256  # requests at one time, of all tenants
     max_queued: int = 256  # requests that wait for others to end
+    max_queued_per_tenant: int = 128
     max_queue_seconds: float = 30.0  # longest wait of one
     max_unsent_tokens: int = 1024  # a client that lags further behind is cancelled
 
@@ -39,7 +46,7 @@ class GatewayConfig:
             raise ValueError("verifiers is empty; give at least one host:port")
         for name in ("verifiers", "drafters"):
             for address in getattr(self, name):
-                _check_address(name, address)
+                check_target(name, address)
         check_metrics_address(self.metrics_listen)
         _check_listen("http_listen", self.http_listen)
         for name, least in _LEAST.items():
@@ -51,9 +58,3 @@ def _check_listen(name: str, listen: str) -> None:
     host, _, port = listen.rpartition(":")
     if listen and (not host or not port.isdecimal() or int(port) > 65535):
         raise ValueError(f"{name} is {listen!r}; it must be host:port, such as 127.0.0.1:0, or empty")
-
-
-def _check_address(name: str, address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-        raise ValueError(f"{name} holds {address!r}; each must be host:port with a port in 1..65535")

@@ -19,17 +19,19 @@ class Overrides:
     kv_memory: str | None = None  # of verifiers
     max_model_len: int | None = None  # of verifiers: a draft model may have fewer positions
     listen: str | None = None  # of the gateway
+    http: str | None = None  # of the gateway
     tenants: Path | None = None  # of the gateway
 
     def apply(self, topology: Topology) -> Topology:
         """Raises ValueError naming field, value and range."""
         both = {"dtype": self.dtype, "max_num_seqs": self.max_num_seqs}
         own = {"threads": self.threads, "kv_memory": self.kv_memory, "max_model_len": self.max_model_len}
+        gateway = {"listen": self.listen, "http": self.http, "tenants": self.tenants}
         return replace(
             topology,
             verifiers=_changed(topology.verifiers, both | own),
             drafters=_changed(topology.drafters, both),
-            gateway=replace(topology.gateway, **_given({"listen": self.listen, "tenants": self.tenants})),
+            gateway=replace(topology.gateway, **_given(gateway)),
         )
 
 

@@ -1,4 +1,4 @@
-"""Services as child processes: started, awaited, stopped. Knows READY and METRICS lines; no service by name."""
+"""Services as child processes: started, awaited, stopped. Knows READY, METRICS and HTTP lines; no service by name."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class ServiceProcess:
         self.name = name
         self.address = ""
         self.metrics_address = ""
+        self.http_address = ""
         self._lines: deque[str] = deque(maxlen=NUM_LINES_KEPT)
         self._ready = threading.Event()
         self._process = subprocess.Popen(
@@ -116,6 +117,8 @@ class ServiceProcess:
                     self._ready.set()
                 elif line.startswith("METRICS "):
                     self.metrics_address = line.split()[-1]
+                elif line.startswith("HTTP "):
+                    self.http_address = line.split()[-1]
                 else:
                     self._lines.append(line.rstrip("\n"))
                     sink(self.name, line.rstrip("\n"))

@@ -26,10 +26,12 @@ class ServiceSpec:
     metrics: str  # likewise; empty = none
     options: tuple[str, ...]
     num_threads: int = 1
+    http: str = ""  # of a gateway, likewise
 
     @property
     def command(self) -> list[str]:
-        addresses = ("--listen", self.listen, "--metrics-listen", self.metrics)
+        addresses = ["--listen", self.listen, "--metrics-listen", self.metrics]
+        addresses += ["--http-listen", self.http] if self.http else []
         return [sys.executable, "-m", self.module, *addresses, *self.options]
 
     def start(self, processes: Processes) -> ServiceProcess:
@@ -64,13 +66,18 @@ Started = Callable[[Service], None]
 
 
 def single_machine(
-    model: Path | None, draft_model: Path | None = None, *, tenants: Path | None = None, listen: str = LOOPBACK
+    model: Path | None,
+    draft_model: Path | None = None,
+    *,
+    tenants: Path | None = None,
+    listen: str = LOOPBACK,
+    http: str = LOOPBACK,
 ) -> Topology:
     """One verifier, a drafter if there is a draft model, and their gateway, on loopback and on the same cores.
 
     Sharing cores, verifier and drafter take turns: what is drafted ahead of a pass would slow that pass down.
     """
-    gateway = GatewayService(listen=listen, tenants=tenants)
+    gateway = GatewayService(listen=listen, http=http, tenants=tenants)
     if draft_model is None:
         return Topology(verifiers=(ModelService(model=model),), gateway=gateway)
     drafter = ModelService(model=draft_model, threads=1, max_branches=0, stop_below=UNLIKELY)
@@ -88,7 +95,8 @@ def start_stack(processes: Processes, topology: Topology, started: Started = lam
 
 def _ready(processes: Processes, spec: ServiceSpec, process: ServiceProcess, started: Started) -> Service:
     address = processes.wait_ready(process)
-    service = Service(replace(spec, listen=address, metrics=process.metrics_address or spec.metrics), process)
+    metrics, http = process.metrics_address or spec.metrics, process.http_address or spec.http
+    service = Service(replace(spec, listen=address, metrics=metrics, http=http), process)
     started(service)
     return service
 
@@ -116,6 +124,7 @@ def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
         module="gateway",
         listen=gateway.listen,
         metrics=gateway.metrics,
+        http=gateway.http,
         options=tuple(options),
     )
 

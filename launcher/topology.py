@@ -41,6 +41,7 @@ DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
 }
 GATEWAY_RULES: Final[dict[str, Rule]] = {
     "listen": rules.address(),
+    "http": rules.address(empty="none"),
     "metrics": rules.address(empty="none"),
     "tenants": rules.existing_path(optional=True),
     "verifiers": rules.list_of(rules.address(least_port=1)),
@@ -97,6 +98,7 @@ class GatewayService:
     """Raises ValueError naming field, value and range."""
 
     listen: str = LOOPBACK
+    http: str = LOOPBACK  # of the OpenAI-compatible API; empty = not served
     metrics: str = LOOPBACK  # where Prometheus finds them; empty = none
     tenants: Path | None = None  # None: everyone may call
     verifiers: tuple[str, ...] = ()  # host:port of those that run elsewhere
@@ -131,7 +133,8 @@ class Topology:
     def _fixed_addresses(self) -> list[str]:
         replicas = [(service, replica) for service in self._all for replica in range(service.replicas)]
         listens = [listen for one, replica in replicas for listen in (one.listen_of(replica), one.metrics_of(replica))]
-        return [listen for listen in (*listens, self.gateway.listen, self.gateway.metrics) if rules.port_of(listen) > 0]
+        gateway = (self.gateway.listen, self.gateway.http, self.gateway.metrics)
+        return [listen for listen in (*listens, *gateway) if rules.port_of(listen) > 0]
 
     def threads_of(self, service: ModelService) -> int:
         """Of each replica. A verifier takes its share of the cores that nobody else has asked for."""

@@ -40,7 +40,7 @@ def ready_line(service: Service, seconds: float) -> str:
     spec = service.spec
     line = f"{spec.name:<9} {service.address:<21} pid {service.process.pid:<7} ready after {seconds:.1f} s"
     if spec.kind == "gateway":
-        return line
+        return f"{line}  OpenAI API at http://{spec.http}/v1" if spec.http else line
     try:
         with connected(service.address, ASK_SECONDS) as peer:
             info = peer.model(spec.kind)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gateway.config import DEFAULT_LISTEN
+from gateway.config import DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN
 from launcher.cli.options import AsJson, fetch_default_model, stop_on_sigterm
 from launcher.demo import run_demo
 from launcher.overrides import Overrides
@@ -38,6 +38,10 @@ def up(
         str | None,
         typer.Option(help=f"The gateway's address; port 0 is any free one. Without a file {DEFAULT_LISTEN}."),
     ] = None,
+    http_listen: Annotated[
+        str | None,
+        typer.Option(help=f"The gateway's OpenAI-compatible API; empty: none. Without a file {DEFAULT_HTTP_LISTEN}."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Verifier's CPU threads; 0 is all that are free.")] = None,
     kv_memory: Annotated[str | None, typer.Option(help="Verifier's KV cache, such as 512MiB or 4GiB.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Verifier's positions; 0 is what the model has.")] = None,
@@ -52,6 +56,7 @@ def up(
     overrides = Overrides(
         dtype=dtype,
         listen=listen,
+        http=http_listen,
         tenants=tenants,
         threads=threads,
         kv_memory=kv_memory,
@@ -94,7 +99,7 @@ def topology(file: Path | None, model: Path | None, draft_model: Path | None) ->
     if file is None and not (model or draft_model) and DEFAULT_FILE.exists():
         file = DEFAULT_FILE
     if file is None:
-        return single_machine(model, draft_model, listen=DEFAULT_LISTEN)
+        return single_machine(model, draft_model, listen=DEFAULT_LISTEN, http=DEFAULT_HTTP_LISTEN)
     print(f"from {file}", flush=True)
     return load_topology(file)
 

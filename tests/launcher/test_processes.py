@@ -86,12 +86,12 @@ def test_a_service_that_ignores_sigterm_is_killed_with_its_children() -> None:
 def test_output_goes_to_the_sink_by_name() -> None:
     seen: list[tuple[str, str]] = []
     with Processes(QUICK, sink=lambda name, line: seen.append((name, line))) as processes:
-        said = "print('one'); print('METRICS talker y:2'); print('READY talker x:1')"
+        said = "print('one'); print('METRICS talker y:2'); print('HTTP talker z:3'); print('READY talker x:1')"
         service = processes.start("talker", script(said), ENVIRONMENT)
         while service.running:
             time.sleep(0.01)
     assert seen == [("talker", "one")]
-    assert (service.address, service.metrics_address) == ("x:1", "y:2")
+    assert (service.address, service.metrics_address, service.http_address) == ("x:1", "y:2", "z:3")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")

@@ -59,9 +59,10 @@ def test_a_drafter_is_told_the_first_verifiers_model_unless_it_has_its_own(tmp_p
 
 
 def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
-    gateway = GatewayService(tenants=tmp_path, verifiers=("far:1",), drafters=("far:2",))
+    gateway = GatewayService(tenants=tmp_path, http="h:8", verifiers=("far:1",), drafters=("far:2",))
     spec = gateway_spec(Topology(gateway=gateway), NO_PEERS)
     assert option(spec, "--verifier") == ["far:1"]
+    assert option(spec, "--http-listen") == ["h:8"]
     assert option(spec, "--drafter") == ["far:2"]
     assert option(spec, "--tenants") == [str(tmp_path)]
 

@@ -21,7 +21,8 @@ class Up:
     """Once it says that all is ready; `services` follows restarts."""
 
     def __init__(self, run_folder: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "launcher", "up", "--listen", "127.0.0.1:0", *arguments]
+        anywhere = ("--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
+        command = [sys.executable, "-m", "launcher", "up", *anywhere, *arguments]
         environment = os.environ | {"XDG_RUNTIME_DIR": str(run_folder), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

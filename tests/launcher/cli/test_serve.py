@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.config import DEFAULT_LISTEN
+from gateway.config import DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN
 from launcher.cli import serve
 from launcher.topology import ModelService, Topology
 
@@ -23,9 +23,10 @@ def write(path: Path, replicas: int) -> Path:
     return path
 
 
-def test_without_anything_one_verifier_and_the_default_address(tmp_path: Path) -> None:
+def test_without_anything_one_verifier_and_the_default_addresses(tmp_path: Path) -> None:
     found = serve.topology(None, None, None)
-    assert (found.verifiers, found.drafters, found.gateway.listen) == ((ModelService(),), (), DEFAULT_LISTEN)
+    assert (found.verifiers, found.drafters) == ((ModelService(),), ())
+    assert (found.gateway.listen, found.gateway.http) == (DEFAULT_LISTEN, DEFAULT_HTTP_LISTEN)
 
 
 def test_a_file_in_the_folder_is_taken_unless_models_are_given(tmp_path: Path) -> None:
