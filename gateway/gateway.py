@@ -20,7 +20,7 @@ from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.output import Output
-from gateway.places import Places
+from gateway.places import PlaceLimits, Places
 from gateway.pool import Pool
 from gateway.proposers import Complaints
 from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
@@ -53,17 +53,28 @@ class Gateway:
         self._on_serving = on_serving
         tokenizers = TokenizerStore()
         self._peers = Peers(
-            verifiers=Pool(config.verifiers, lambda a: VerifierDialect(a, tokenizers), self._verifiers_changed),
-            drafters=Pool(config.drafters, lambda a: DrafterDialect()),
+            verifiers=Pool(
+                config.verifiers,
+                lambda a: VerifierDialect(a, tokenizers),
+                self._verifiers_changed,
+                tls=config.peer_tls,
+                note_malformed=self._note_malformed,
+            ),
+            drafters=Pool(
+                config.drafters, lambda a: DrafterDialect(), tls=config.peer_tls, note_malformed=self._note_malformed
+            ),
             complaints=Complaints(),
             recovery_seconds=config.recovery_seconds,
         )
         self.catalog = Catalog(self._peers.verifiers, tokenizers)
         self._sequence_ids = itertools.count(1)
         self._places = Places(
-            max_running=config.max_running,
-            max_queued=config.max_queued,
-            max_queue_seconds=config.max_queue_seconds,
+            PlaceLimits(
+                max_running=config.max_running,
+                max_queued=config.max_queued,
+                max_queued_per_tenant=config.max_queued_per_tenant,
+                max_queue_seconds=config.max_queue_seconds,
+            )
         )
         self._budgets = TokenBudgets()
         self.metrics = GatewayMetrics()
@@ -174,6 +185,9 @@ class Gateway:
             log_ended(completion.request_id, tenant.name, outcome, ledger.usage, ledger.timings(now))
 
         return on_end
+
+    def _note_malformed(self, peer: str) -> None:
+        self.metrics.malformed_messages.add(1, peer)
 
     def _verifiers_changed(self) -> None:
         self._on_serving(self.is_serving)

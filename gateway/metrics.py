@@ -16,6 +16,9 @@ class GatewayMetrics:
     def __init__(self) -> None:
         self.passes = PassTally()
         self.requests = Counter("slipstream_requests", "Requests that ended, by how.", ("tenant", "outcome"))
+        self.malformed_messages = Counter(
+            "slipstream_malformed_messages", "Messages of peers that could not be read.", ("kind",)
+        )
         self.prompt_tokens = Counter("slipstream_prompt_tokens", "Prompt tokens of requests that began.", _TENANT)
         self.cached_tokens = Counter("slipstream_cached_tokens", "Of those, found in the prefix cache.", _TENANT)
         self.admission_seconds = Histogram("slipstream_admission_seconds", "Waited for a place here.", _TENANT)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from gateway.line import Line, Ticket
 from gateway.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted
 
@@ -17,99 +19,94 @@ _FIRST_GUESS: Final = 1.0  # seconds between two requests' ends, until some have
 _WEIGHT: Final = 0.1  # of the newest interval in the mean
 
 
-class Places:
-    """First come, first served. A request that is refused is told when trying again may help."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlaceLimits:
+    """Of one gateway; a tenant's own are in its policy."""
 
-    def __init__(
-        self,
-        *,
-        max_running: int,
-        max_queued: int,
-        max_queue_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_running = max_running
-        self._max_queued = max_queued
-        self._max_queue_seconds = max_queue_seconds
+    max_running: int
+    max_queued: int
+    max_queued_per_tenant: int
+    max_queue_seconds: float
+
+
+class Places:
+    """Fair between tenants (line.py says how). A request that is refused is told when trying again may help."""
+
+    def __init__(self, limits: PlaceLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
         self._clock = clock
-        self._held: Counter[str] = Counter()  # by tenant, places and waiting ones
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._running: Counter[str] = Counter()  # by tenant
+        self._line = Line()
         self._interval = _FIRST_GUESS
         self._last_end: float | None = None
-        self.num_running = 0
+
+    @property
+    def num_running(self) -> int:
+        return self._running.total()
 
     @property
     def num_queued(self) -> int:
-        return len(self._queue)
+        return len(self._line)
 
     def check(self, tenant: Tenant) -> None:
         """Raises Exhausted if there is no room even in the line; cheap, so that it can come before all other work."""
-        if self._held[tenant.name] >= tenant.max_concurrent:
-            raise Exhausted(
-                f"tenant {tenant.name!r} has {tenant.max_concurrent} requests running, its limit; try again later",
-                retry_after_seconds=self._retry_after(),
-            )
-        if self.num_running >= self._max_running and self.num_queued >= self._max_queued:
-            raise Exhausted(
-                f"{self.num_running} requests run and {self.num_queued} wait, the most allowed; try again later",
-                retry_after_seconds=self._retry_after(),
-            )
+        num_running, num_waiting = self._running[tenant.name], self._line.num_waiting(tenant)
+        if num_running + num_waiting >= tenant.max_concurrent:
+            raise self._refusal(f"tenant {tenant.name!r} has {tenant.max_concurrent} requests running, its limit")
+        if self.num_running < self._limits.max_running and num_running < tenant.max_running:
+            return
+        if num_waiting >= self._limits.max_queued_per_tenant:
+            raise self._refusal(f"tenant {tenant.name!r} has {num_waiting} requests waiting, the most of one tenant")
+        if self.num_queued >= self._limits.max_queued and not self._line.may_displace(tenant):
+            raise self._refusal(f"{self.num_running} requests run and {self.num_queued} wait, the most allowed")
 
     async def take(self, tenant: Tenant, deadline: float | None = None) -> None:
         """Waits for a place; `give_back` must follow. Raises Exhausted, or DeadlineExceeded, and nothing is held."""
         self.check(tenant)
-        self._held[tenant.name] += 1
-        try:
-            if self.num_running < self._max_running and not self._queue:
-                self.num_running += 1
-            else:
-                await self._wait_in_line(deadline)
-        except BaseException:
-            self._release(tenant)
-            raise
+        ticket = Ticket(tenant, asyncio.get_running_loop().create_future())
+        self._line.add(ticket)
+        self._hand_out()
+        if ticket.place.done():
+            return
+        if self.num_queued > self._limits.max_queued:
+            gone = self._line.take_last().place
+            gone.set_exception(self._refusal("the line is full and others' requests have more right to wait"))
+        await self._wait(ticket, deadline)
 
     def give_back(self, tenant: Tenant) -> None:
         self._note_end()
         self._release(tenant)
-        self._leave()
 
-    async def _wait_in_line(self, deadline: float | None) -> None:
-        """Whoever leaves passes the place on, so that it need not be taken here."""
-        left = self._max_queue_seconds if deadline is None else min(self._max_queue_seconds, deadline - self._clock())
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(place)
+    async def _wait(self, ticket: Ticket, deadline: float | None) -> None:
+        longest = self._limits.max_queue_seconds
+        seconds = longest if deadline is None else min(longest, deadline - self._clock())
         try:
-            async with asyncio.timeout(max(0.0, left)):
-                await place
+            async with asyncio.timeout(max(0.0, seconds)):
+                await ticket.place
         except BaseException as error:
-            if place.done() and not place.cancelled():
-                self._leave()  # it came in the same moment
-            elif place in self._queue:
-                self._queue.remove(place)
+            self._line.remove(ticket)
+            if _was_given(ticket.place):
+                self._release(ticket.tenant)  # it came in the same moment
             if isinstance(error, TimeoutError):
-                raise self._waited_too_long(left) from None
+                raise self._waited_too_long(seconds) from None
             raise
 
     def _waited_too_long(self, seconds: float) -> Exception:
-        if seconds < self._max_queue_seconds:
+        if seconds < self._limits.max_queue_seconds:
             return DeadlineExceeded("the deadline passed while the request waited for a place; nothing was computed")
-        return Exhausted(
-            f"no place became free within {seconds:g} s; try again later", retry_after_seconds=self._retry_after()
-        )
+        return self._refusal(f"no place became free within {seconds:g} s")
 
-    def _leave(self) -> None:
-        """The next in line takes the place over."""
-        while self._queue:
-            place = self._queue.popleft()
-            if not place.done():
-                place.set_result(None)
-                return
-        self.num_running -= 1
+    def _hand_out(self) -> None:
+        while self.num_running < self._limits.max_running and (ticket := self._line.take_next(self._running)):
+            if not ticket.place.done():  # else its taker has left in this very moment
+                self._running[ticket.tenant.name] += 1
+                ticket.place.set_result(None)
 
     def _release(self, tenant: Tenant) -> None:
-        self._held[tenant.name] -= 1
-        if not self._held[tenant.name]:
-            del self._held[tenant.name]
+        self._running[tenant.name] -= 1
+        if not self._running[tenant.name]:
+            del self._running[tenant.name]
+        self._hand_out()
 
     def _note_end(self) -> None:
         now = self._clock()
@@ -117,6 +114,11 @@ class Places:
             self._interval += _WEIGHT * (now - self._last_end - self._interval)
         self._last_end = now
 
-    def _retry_after(self) -> float:
-        """What the line takes at the pace of late."""
-        return min(max(_MIN_RETRY_SECONDS, self._interval * (self.num_queued + 1)), _MAX_RETRY_SECONDS)
+    def _refusal(self, text: str) -> Exhausted:
+        """Trying again helps after what the line takes at the pace of late."""
+        wait = min(max(_MIN_RETRY_SECONDS, self._interval * (self.num_queued + 1)), _MAX_RETRY_SECONDS)
+        return Exhausted(f"{text}; try again later", retry_after_seconds=wait)
+
+
+def _was_given(place: asyncio.Future[None]) -> bool:
+    return place.done() and not place.cancelled() and place.exception() is None

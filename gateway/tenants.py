@@ -47,6 +47,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "max_tokens": rules.whole(1, MAX_COUNT),
     "max_concurrent": rules.whole(1, MAX_COUNT),
     "tokens_per_minute": rules.whole(0, 1 << 40, "no limit"),
+    "max_running": rules.whole(1, MAX_COUNT),
+    "share": rules.whole(1, 100),
     "priority": rules.whole(0, 100),
 }
 
@@ -72,7 +74,9 @@ class Tenant:
     recent_output_tokens: int = 0  # of the tenant's own that n-gram drafts may come from; 0 = the request's text only
     max_prompt_tokens: int = MAX_COUNT  # largest prompt
     max_tokens: int = 4096  # largest output
-    max_concurrent: int = 256  # requests at one time
+    max_concurrent: int = 256  # requests at one time, running or waiting for a place
+    max_running: int = MAX_COUNT  # requests that run at one time; more wait
+    share: int = 1  # of the places, against other tenants of the same priority
     tokens_per_minute: int = 0  # prompt and output, in the long run; 0 = no limit
     priority: int = 0  # a request that waits for a place goes before those of a lower one
 
