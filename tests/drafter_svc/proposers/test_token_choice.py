@@ -1,0 +1,51 @@
+"""Tokens are chosen as each row asks, over the target's ids whatever the drafter's own vocabulary."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from drafter_svc.proposers.proposer import Drawing, Row
+from drafter_svc.proposers.token_choice import TokenChoice
+from slipstream.exchange import LAW_TOTAL, LawKind
+from slipstream.request import SamplingParams, VerificationMode
+
+IDS = torch.tensor([2, 5, 7, 11])
+LOGITS = torch.tensor([[0.0, 1.0, 3.0, 2.0]])
+
+
+def row(temperature: float, mode: VerificationMode = VerificationMode.RATIO, num_outcomes: int = 2) -> Row:
+    sampling = SamplingParams(temperature=temperature)
+    drawing = Drawing(sampling=sampling, mode=mode, seed=3, draft_key=4, sample_index=0)
+    return Row(
+        token_ids=[1], start=6, block_ids=[0, 1], drawing=drawing, draw=0, num_wanted=1, num_outcomes=num_outcomes
+    )
+
+
+def choice(num_target_ids: int = 12) -> TokenChoice:
+    return TokenChoice(vocab_size=12, num_target_ids=num_target_ids, num_kept=3, target_ids=IDS)
+
+
+def test_a_greedy_token_is_the_likeliest_by_its_target_id() -> None:
+    (proposal,) = choice().choose(LOGITS, [row(0.0)])
+    assert (proposal.token.token_id, proposal.token.kind) == (7, LawKind.ONE_HOT)
+    assert proposal.outcomes == (7, 11)
+    assert proposal.confidence == pytest.approx(float(LOGITS.softmax(-1)[0, 2]))
+
+
+def test_a_drawn_token_carries_its_law_and_a_coupled_one_none() -> None:
+    ratio, coupled = choice().choose(LOGITS.repeat(2, 1), [row(1.0), row(1.0, VerificationMode.COUPLED)])
+    assert ratio.token.law is not None
+    assert set(ratio.token.law.token_ids.tolist()) == {5, 7, 11}
+    assert int(ratio.token.law.counts.sum()) == LAW_TOTAL
+    assert ratio.confidence == 1.0
+    assert coupled.token.kind is LawKind.ONE_HOT
+
+
+def test_padding_is_never_drafted() -> None:
+    (proposal,) = choice(num_target_ids=7).choose(LOGITS, [row(0.0)])
+    assert proposal.token.token_id == 5
+
+
+def test_no_rows_need_no_tokens() -> None:
+    assert choice().choose(torch.empty(0, 4), []) == []
