@@ -1,5 +1,6 @@
 """Faults that users of speculative decoding report elsewhere, on a real (tiny, fp32) model and its KV cache."""
 
+import numpy as np
 import pytest
 
 from slipstream.config import EngineConfig
@@ -7,6 +8,7 @@ from slipstream.engine.model_runner import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.text.tokenizer import Tokenizer
+from tests.models.reference import reference_logits
 from tests.tiny_models import make_checkpoint
 from verifier_svc.verifier import Verifier
 
@@ -31,8 +33,8 @@ def make_verifier(checkpoint):
     return make
 
 
-def request(sequence_id, prompt, *, temperature=0.0, max_tokens=32, **options):
-    sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, ignore_eos=True)
+def request(sequence_id, prompt, *, temperature=0.0, max_tokens=32, asks=None, **options):
+    sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, ignore_eos=True, **(asks or {}))
     defaults = {"mode": VerificationMode.COUPLED, "num_draft_tokens": 0, "proposers": ("ngram",)}
     return SequenceRequest(
         sequence_id=sequence_id,
@@ -114,3 +116,39 @@ def test_acceptance_does_not_fall_with_the_batch(make_verifier):
     lengths = {i: acceptance_length(said) for i, said in together.items()}
     assert lengths == {i: acceptance_length(said) for i, said in alone.items()}
     assert max(lengths.values()) > 2
+
+
+@pytest.mark.parametrize("mode", VerificationMode)
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_log_probabilities_are_the_targets_own_and_leave_drafts_on(checkpoint, make_verifier, temperature, mode):
+    prompt, asks = WORD * 16, {"logprobs": True, "num_top_logprobs": 5}
+    options = {"temperature": temperature, "mode": mode, "max_tokens": 48, "seed": 2, "asks": asks}
+    plain = generate(make_verifier(), request(1, prompt, **options))[1]
+    drafted = generate(make_verifier(), request(1, prompt, num_draft_tokens=5, **options))[1]
+    silent = generate(make_verifier(), request(1, prompt, num_draft_tokens=5, **(options | {"asks": None})))[1]
+    assert text_of(drafted) == text_of(plain) == text_of(silent)
+    assert sum(commit.num_draft_tokens for commit in drafted) == sum(commit.num_draft_tokens for commit in silent) > 0
+    num_accepted = sum(commit.num_accepted for commit in drafted)
+    assert num_accepted < sum(commit.num_draft_tokens for commit in drafted)
+    assert num_accepted > 0 or temperature > 0
+    truth = reference_logits(checkpoint, [*prompt, *text_of(plain)]).log_softmax(-1).numpy()
+    for commit in (*plain, *drafted):
+        assert len(commit.logprobs) == len(commit.token_ids)
+        for i, token_id in enumerate(commit.token_ids):
+            law = truth[commit.base + i - 1]
+            assert commit.logprobs.logprobs[i] == pytest.approx(law[token_id], abs=1e-3)
+            np.testing.assert_allclose(
+                commit.logprobs.top_logprobs[i], law[commit.logprobs.top_token_ids[i]], atol=1e-3
+            )
+            np.testing.assert_allclose(commit.logprobs.top_logprobs[i], np.sort(law)[::-1][:5], atol=1e-3)
+
+
+def test_log_probabilities_of_a_prompt_are_the_targets_own(checkpoint, make_verifier):
+    prompt = [40 + i * i % 50 for i in range(90)]
+    verifier = make_verifier(max_num_batched_tokens=32)
+    verifier.handle((1, request(1, prompt, max_tokens=1, asks={"prompt_logprobs": True, "num_top_logprobs": 2})))
+    parts = [part for _ in range(5) for output in verifier.step() or [] for part in output.commits.prompt_logprobs]
+    assert len(parts) == 3
+    told = np.concatenate([part.logprobs.logprobs for part in parts])
+    truth = reference_logits(checkpoint, prompt).log_softmax(-1).numpy()
+    np.testing.assert_allclose(told, truth[np.arange(89), prompt[1:]], atol=1e-3)

@@ -53,9 +53,13 @@ def test_a_stop_token_inside_an_accepted_block_ends_it_there(tokenizer, drafted)
 @pytest.mark.parametrize("drafted", [True, False])
 def test_a_stop_string_inside_an_accepted_block_ends_it_at_the_completing_token(tokenizer, drafted):
     text = tokenizer.token_bytes(9).decode() + tokenizer.token_bytes(10).decode()
-    commits = run(tokenizer, {"stop_strings": (text,)}, drafted=drafted)
+    asks = {"logprobs": True, "num_top_logprobs": 1}
+    commits = run(tokenizer, {"stop_strings": (text,)} | asks, drafted=drafted)
     assert output(commits) == [8, 9, 10]
     assert (commits[-1].finish_reason, commits[-1].stop_string) == (FinishReason.STOP, text)
+    likeliest = [token_id for commit in commits for (token_id,) in commit.logprobs.top_token_ids]
+    assert likeliest == [8, 9, 10], "log probabilities must end with the ids"
+    assert sum(commit.num_accepted for commit in commits) == (3 if drafted else 0)
 
 
 def test_a_stop_string_that_spans_two_passes_is_found(tokenizer):
