@@ -138,6 +138,23 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Features:
+    """What the target knows of committed tokens, one feature each, for a drafter that builds on them."""
+
+    sequence_id: int
+    start: int  # position of the first token
+    data: bytes  # bf16 [num_tokens, size]
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesWanted:
+    """Features are to be sent again, from position `start` on."""
+
+    sequence_id: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceFailure:
     """Ends one sequence and nothing else."""
 
@@ -162,3 +179,4 @@ class ModelInfo:
     kv_blocks_used: int = 0
     num_sequences: int = 0
     proposers: tuple[str, ...] = ()
+    features: str = ""  # a verifier can send them, a drafter needs them; names what makes them, empty = none

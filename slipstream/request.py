@@ -180,6 +180,7 @@ class SequenceRequest:
     vocabulary_hash: str = ""
     deadline_ms: int = 0  # 0 = none
     request_id: str = ""  # the client's, for logs
+    features: str = ""  # names the features that the verifier is to send and the drafter builds on; empty = none
 
     def __post_init__(self) -> None:
         n = len(self.token_ids)

@@ -56,6 +56,7 @@ def open_to_wire(request: SequenceRequest) -> pb.Open:
         vocabulary_hash=request.vocabulary_hash,
         deadline_ms=request.deadline_ms,
         request_id=request.request_id,
+        features=request.features,
     )
 
 
@@ -79,6 +80,7 @@ def open_from_wire(message: pb.Open) -> SequenceRequest:
         vocabulary_hash=message.vocabulary_hash,
         deadline_ms=message.deadline_ms,
         request_id=message.request_id,
+        features=message.features,
     )
 
 
@@ -254,6 +256,7 @@ def model_info_to_wire(info: ModelInfo) -> pb.ModelInfo:
         kv_blocks_used=info.kv_blocks_used,
         num_sequences=info.num_sequences,
         proposers=info.proposers,
+        features=info.features,
     )
 
 
@@ -272,6 +275,7 @@ def model_info_from_wire(message: pb.ModelInfo) -> ModelInfo:
         kv_blocks_used=message.kv_blocks_used,
         num_sequences=message.num_sequences,
         proposers=tuple(message.proposers),
+        features=message.features,
     )
 
 

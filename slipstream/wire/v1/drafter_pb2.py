@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from slipstream.wire.v1 import exchange_pb2 as slipstream_dot_v1_dot_exchange__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/drafter.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\"\xbd\x01\n\x0c\x44raftRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.slipstream.v1.OpenH\x00\x12\'\n\x06update\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.UpdateH\x00\x12%\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x14.slipstream.v1.CloseH\x00\x12-\n\x07\x63ommits\x18\x04 \x01(\x0b\x32\x1a.slipstream.v1.CommitBatchH\x00\x42\t\n\x07message\"v\n\rDraftResponse\x12+\n\x06\x64rafts\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.DraftBatchH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.SequenceErrorH\x00\x42\t\n\x07message2\x97\x01\n\x07\x44rafter\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x12\x44\n\x08GetModel\x12\x1e.slipstream.v1.GetModelRequest\x1a\x18.slipstream.v1.ModelInfob\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/drafter.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\"\xee\x01\n\x0c\x44raftRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.slipstream.v1.OpenH\x00\x12\'\n\x06update\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.UpdateH\x00\x12%\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x14.slipstream.v1.CloseH\x00\x12-\n\x07\x63ommits\x18\x04 \x01(\x0b\x32\x1a.slipstream.v1.CommitBatchH\x00\x12/\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x1b.slipstream.v1.FeatureBatchH\x00\x42\t\n\x07message\"v\n\rDraftResponse\x12+\n\x06\x64rafts\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.DraftBatchH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.SequenceErrorH\x00\x42\t\n\x07message2\x97\x01\n\x07\x44rafter\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x12\x44\n\x08GetModel\x12\x1e.slipstream.v1.GetModelRequest\x1a\x18.slipstream.v1.ModelInfob\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slipstream.wire.v1.drafter_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DRAFTREQUEST']._serialized_start=77
-  _globals['_DRAFTREQUEST']._serialized_end=266
-  _globals['_DRAFTRESPONSE']._serialized_start=268
-  _globals['_DRAFTRESPONSE']._serialized_end=386
-  _globals['_DRAFTER']._serialized_start=389
-  _globals['_DRAFTER']._serialized_end=540
+  _globals['_DRAFTREQUEST']._serialized_end=315
+  _globals['_DRAFTRESPONSE']._serialized_start=317
+  _globals['_DRAFTRESPONSE']._serialized_end=435
+  _globals['_DRAFTER']._serialized_start=438
+  _globals['_DRAFTER']._serialized_end=589
 # @@protoc_insertion_point(module_scope)

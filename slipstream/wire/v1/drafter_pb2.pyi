@@ -25,6 +25,7 @@ class DraftRequest(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def open(self) -> _exchange_pb2.Open: ...
     @_builtins.property
@@ -33,6 +34,8 @@ class DraftRequest(_message.Message):
     def close(self) -> _exchange_pb2.Close: ...
     @_builtins.property
     def commits(self) -> _exchange_pb2.CommitBatch: ...
+    @_builtins.property
+    def features(self) -> _exchange_pb2.FeatureBatch: ...
     def __init__(
         self,
         *,
@@ -40,12 +43,13 @@ class DraftRequest(_message.Message):
         update: _exchange_pb2.Update | None = ...,
         close: _exchange_pb2.Close | None = ...,
         commits: _exchange_pb2.CommitBatch | None = ...,
+        features: _exchange_pb2.FeatureBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "commits", b"commits", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "commits", b"commits", "features", b"features", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "commits", b"commits", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "commits", b"commits", "features", b"features", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "update", "close", "commits"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "update", "close", "commits", "features"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

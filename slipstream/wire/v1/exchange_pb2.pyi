@@ -237,6 +237,7 @@ class Open(_message.Message):
     VOCABULARY_HASH_FIELD_NUMBER: _builtins.int
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     token_ids: _builtins.bytes
     """int32 [n], the committed prefix: prompt, then output so far"""
@@ -267,6 +268,8 @@ class Open(_message.Message):
     """time left when sent, milliseconds; 0 = none"""
     request_id: _builtins.str
     """the client's, for logs; empty = none"""
+    features: _builtins.str
+    """verifier: send these features; drafter: these will come; empty = none"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -294,10 +297,11 @@ class Open(_message.Message):
         vocabulary_hash: _builtins.str = ...,
         deadline_ms: _builtins.int = ...,
         request_id: _builtins.str = ...,
+        features: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "features", b"features", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -627,6 +631,81 @@ class StepReport(_message.Message):
 Global___StepReport: _TypeAlias = StepReport  # noqa: Y015
 
 @_typing.final
+class Features(_message.Message):
+    """What the target knows of committed tokens: one feature each, for a drafter that builds on them. The feature of token t
+    is sent once t is final and computed, so the last token of a commit has none yet. At most 256 KiB of them a message.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    start: _builtins.int
+    """position of the first token"""
+    data: _builtins.bytes
+    """bfloat16 [n, size]; both sides know the size"""
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        start: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "sequence_id", b"sequence_id", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Features: _TypeAlias = Features  # noqa: Y015
+
+@_typing.final
+class FeatureBatch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEATURES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def features(self) -> _containers.RepeatedCompositeFieldContainer[Global___Features]: ...
+    def __init__(
+        self,
+        *,
+        features: _abc.Iterable[Global___Features] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeatureBatch: _TypeAlias = FeatureBatch  # noqa: Y015
+
+@_typing.final
+class FeaturesWanted(_message.Message):
+    """Asks for a sequence's features again, from `start` on: a drafter has lost them, or is new."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    start: _builtins.int
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        start: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence_id", b"sequence_id", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeaturesWanted: _TypeAlias = FeaturesWanted  # noqa: Y015
+
+@_typing.final
 class SequenceError(_message.Message):
     """Ends one sequence and nothing else."""
 
@@ -674,6 +753,7 @@ class ModelInfo(_message.Message):
     PROPOSERS_FIELD_NUMBER: _builtins.int
     KV_BLOCKS_USED_FIELD_NUMBER: _builtins.int
     NUM_SEQUENCES_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     vocabulary_hash: _builtins.str
     """hex SHA-256 of the tokenizer's entries"""
@@ -693,6 +773,8 @@ class ModelInfo(_message.Message):
     kv_blocks_used: _builtins.int
     num_sequences: _builtins.int
     """open now, over all streams"""
+    features: _builtins.str
+    """verifier: what it can send; drafter: what it needs; hex SHA-256, empty = none"""
     @_builtins.property
     def proposers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """drafter: what may be opened"""
@@ -713,10 +795,11 @@ class ModelInfo(_message.Message):
         proposers: _abc.Iterable[_builtins.str] | None = ...,
         kv_blocks_used: _builtins.int = ...,
         num_sequences: _builtins.int = ...,
+        features: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "dtype", b"dtype", "kv_block_size", b"kv_block_size", "kv_blocks_total", b"kv_blocks_total", "kv_blocks_used", b"kv_blocks_used", "max_model_len", b"max_model_len", "name", b"name", "num_sequences", b"num_sequences", "proposers", b"proposers", "stop_token_ids", b"stop_token_ids", "version", b"version", "vocab_size", b"vocab_size", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "dtype", b"dtype", "features", b"features", "kv_block_size", b"kv_block_size", "kv_blocks_total", b"kv_blocks_total", "kv_blocks_used", b"kv_blocks_used", "max_model_len", b"max_model_len", "name", b"name", "num_sequences", b"num_sequences", "proposers", b"proposers", "stop_token_ids", b"stop_token_ids", "version", b"version", "vocab_size", b"vocab_size", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

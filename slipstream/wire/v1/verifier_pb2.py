@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from slipstream.wire.v1 import exchange_pb2 as slipstream_dot_v1_dot_exchange__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cslipstream/v1/verifier.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\"\xbc\x01\n\rVerifyRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.slipstream.v1.OpenH\x00\x12\'\n\x06update\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.UpdateH\x00\x12%\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x14.slipstream.v1.CloseH\x00\x12+\n\x06\x64rafts\x18\x04 \x01(\x0b\x32\x19.slipstream.v1.DraftBatchH\x00\x42\t\n\x07message\"y\n\x0eVerifyResponse\x12-\n\x07\x63ommits\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.CommitBatchH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.SequenceErrorH\x00\x42\t\n\x07message\")\n\x13GetTokenizerRequest\x12\x12\n\nknown_hash\x18\x01 \x01(\t\"G\n\x0eTokenizerChunk\x12\x14\n\x0c\x63ontent_hash\x18\x01 \x01(\t\x12\x11\n\tfile_name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x32\xf0\x01\n\x08Verifier\x12I\n\x06Verify\x12\x1c.slipstream.v1.VerifyRequest\x1a\x1d.slipstream.v1.VerifyResponse(\x01\x30\x01\x12\x44\n\x08GetModel\x12\x1e.slipstream.v1.GetModelRequest\x1a\x18.slipstream.v1.ModelInfo\x12S\n\x0cGetTokenizer\x12\".slipstream.v1.GetTokenizerRequest\x1a\x1d.slipstream.v1.TokenizerChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cslipstream/v1/verifier.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\"\xf6\x01\n\rVerifyRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.slipstream.v1.OpenH\x00\x12\'\n\x06update\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.UpdateH\x00\x12%\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x14.slipstream.v1.CloseH\x00\x12+\n\x06\x64rafts\x18\x04 \x01(\x0b\x32\x19.slipstream.v1.DraftBatchH\x00\x12\x38\n\x0f\x66\x65\x61tures_wanted\x18\x05 \x01(\x0b\x32\x1d.slipstream.v1.FeaturesWantedH\x00\x42\t\n\x07message\"\xaa\x01\n\x0eVerifyResponse\x12-\n\x07\x63ommits\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.CommitBatchH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.SequenceErrorH\x00\x12/\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x1b.slipstream.v1.FeatureBatchH\x00\x42\t\n\x07message\")\n\x13GetTokenizerRequest\x12\x12\n\nknown_hash\x18\x01 \x01(\t\"G\n\x0eTokenizerChunk\x12\x14\n\x0c\x63ontent_hash\x18\x01 \x01(\t\x12\x11\n\tfile_name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x32\xf0\x01\n\x08Verifier\x12I\n\x06Verify\x12\x1c.slipstream.v1.VerifyRequest\x1a\x1d.slipstream.v1.VerifyResponse(\x01\x30\x01\x12\x44\n\x08GetModel\x12\x1e.slipstream.v1.GetModelRequest\x1a\x18.slipstream.v1.ModelInfo\x12S\n\x0cGetTokenizer\x12\".slipstream.v1.GetTokenizerRequest\x1a\x1d.slipstream.v1.TokenizerChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slipstream.wire.v1.verifier
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VERIFYREQUEST']._serialized_start=78
-  _globals['_VERIFYREQUEST']._serialized_end=266
-  _globals['_VERIFYRESPONSE']._serialized_start=268
-  _globals['_VERIFYRESPONSE']._serialized_end=389
-  _globals['_GETTOKENIZERREQUEST']._serialized_start=391
-  _globals['_GETTOKENIZERREQUEST']._serialized_end=432
-  _globals['_TOKENIZERCHUNK']._serialized_start=434
-  _globals['_TOKENIZERCHUNK']._serialized_end=505
-  _globals['_VERIFIER']._serialized_start=508
-  _globals['_VERIFIER']._serialized_end=748
+  _globals['_VERIFYREQUEST']._serialized_end=324
+  _globals['_VERIFYRESPONSE']._serialized_start=327
+  _globals['_VERIFYRESPONSE']._serialized_end=497
+  _globals['_GETTOKENIZERREQUEST']._serialized_start=499
+  _globals['_GETTOKENIZERREQUEST']._serialized_end=540
+  _globals['_TOKENIZERCHUNK']._serialized_start=542
+  _globals['_TOKENIZERCHUNK']._serialized_end=613
+  _globals['_VERIFIER']._serialized_start=616
+  _globals['_VERIFIER']._serialized_end=856
 # @@protoc_insertion_point(module_scope)

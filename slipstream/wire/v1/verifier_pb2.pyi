@@ -25,6 +25,7 @@ class VerifyRequest(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
     DRAFTS_FIELD_NUMBER: _builtins.int
+    FEATURES_WANTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def open(self) -> _exchange_pb2.Open: ...
     @_builtins.property
@@ -33,6 +34,8 @@ class VerifyRequest(_message.Message):
     def close(self) -> _exchange_pb2.Close: ...
     @_builtins.property
     def drafts(self) -> _exchange_pb2.DraftBatch: ...
+    @_builtins.property
+    def features_wanted(self) -> _exchange_pb2.FeaturesWanted: ...
     def __init__(
         self,
         *,
@@ -40,12 +43,13 @@ class VerifyRequest(_message.Message):
         update: _exchange_pb2.Update | None = ...,
         close: _exchange_pb2.Close | None = ...,
         drafts: _exchange_pb2.DraftBatch | None = ...,
+        features_wanted: _exchange_pb2.FeaturesWanted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "drafts", b"drafts", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "drafts", b"drafts", "features_wanted", b"features_wanted", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "drafts", b"drafts", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "drafts", b"drafts", "features_wanted", b"features_wanted", "message", b"message", "open", b"open", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "update", "close", "drafts"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "update", "close", "drafts", "features_wanted"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -57,21 +61,27 @@ class VerifyResponse(_message.Message):
 
     COMMITS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def commits(self) -> _exchange_pb2.CommitBatch: ...
     @_builtins.property
     def error(self) -> _exchange_pb2.SequenceError: ...
+    @_builtins.property
+    def features(self) -> _exchange_pb2.FeatureBatch:
+        """before the commits of the same step"""
+
     def __init__(
         self,
         *,
         commits: _exchange_pb2.CommitBatch | None = ...,
         error: _exchange_pb2.SequenceError | None = ...,
+        features: _exchange_pb2.FeatureBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "error", b"error", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "error", b"error", "features", b"features", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "error", b"error", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "error", b"error", "features", b"features", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["commits", "error"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["commits", "error", "features"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
