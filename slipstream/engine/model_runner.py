@@ -18,6 +18,7 @@ from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_config, load_model, open_checkpoint
 from slipstream.models.widen import SHAPES, widen, widened_config
+from slipstream.parallel.ranks import ALONE, Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import ROWS_AT_ONCE, read_scores, score
 from slipstream.sampling.verification import verify
@@ -111,10 +112,12 @@ class ModelRunner:
         self.kv_cache.copy_blocks(pairs)
 
 
-def make_runner(config: EngineConfig, *, pack_weights: bool = True, trace: Trace = NO_TRACE) -> ModelRunner:
+def make_runner(
+    config: EngineConfig, *, pack_weights: bool = True, trace: Trace = NO_TRACE, ranks: Ranks = ALONE
+) -> ModelRunner:
     """Loads the model, decides how many KV blocks it gets, and sets the math library's threads.
 
-    `pack_weights` only changes speed (see layers/linear.py).
+    `pack_weights` only changes speed (see layers/linear.py). Of several ranks each loads its part.
     """
     device, dtype = _device(config), _dtype(config)
     if device.type == "cpu":
@@ -123,14 +126,13 @@ def make_runner(config: EngineConfig, *, pack_weights: bool = True, trace: Trace
     if config.widen:
         model_config = widened_config(model_config, SHAPES[config.widen])
     max_model_len = _max_model_len(config, model_config)
-    num_blocks = _num_kv_blocks(config, model_config, max_model_len)
-    model = load_model(config.model, dtype, device, max_model_len, target=config.target_model)
-    if config.widen:
-        model = widen(model, SHAPES[config.widen])
+    share = ranks.shard.share(model_config)
+    num_blocks = _num_kv_blocks(config, share, max_model_len)
+    model = _load(config, dtype, device, max_model_len, ranks)
     if pack_weights and can_pack(device, dtype):
         model.pack()
     try:
-        kv_cache = KVCache(model_config, num_blocks, config.block_size, dtype, device)
+        kv_cache = KVCache(share, num_blocks, config.block_size, dtype, device)
     except RuntimeError as error:  # how torch tells that memory ran out, on any device
         raise ValueError(f"no memory for {num_blocks} KV blocks on {config.device}: {_first_line(error)}") from error
     runner = _runner(model, kv_cache, max_model_len, config, trace)
@@ -147,6 +149,15 @@ def _runner(
 
         return make_graph_runner(model, kv_cache, max_model_len, config, trace)
     return ModelRunner(model, kv_cache, max_model_len, trace=trace)
+
+
+def _load(
+    config: EngineConfig, dtype: torch.dtype, device: torch.device, max_model_len: int, ranks: Ranks
+) -> LlamaModel:
+    """Who widens loads the small model whole: each rank makes its part of the large one from that."""
+    target, loaded_by = config.target_model, ALONE if config.widen else ranks
+    model = load_model(config.model, dtype, device, max_model_len, target=target, ranks=loaded_by)
+    return widen(model, SHAPES[config.widen], ranks) if config.widen else model
 
 
 def _device(config: EngineConfig) -> torch.device:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from slipstream.models.config import ModelConfig
 from slipstream.parallel.ranks import Ranks
+from slipstream.sampling.vocabulary_slice import VocabularySlice
 
 
 class VocabularyShare:
     """Rows of the vocabulary that one rank holds; all ranks have equally many, the last ones' end may be padding."""
 
-    def __init__(self, tokens: range, ranks: Ranks) -> None:
-        self._tokens, self._ranks = tokens, ranks
+    def __init__(self, config: ModelConfig, ranks: Ranks) -> None:
+        self._tokens, self._ranks = ranks.shard.tokens(config), ranks
+        self._vocab_size = config.vocab_size
 
     def embed(
         self,
@@ -26,6 +29,11 @@ class VocabularyShare:
         own = (rows >= 0) & (rows < len(self._tokens))
         embedded = functional.embedding(rows.where(own, 0), embedding)
         return self._ranks.sum(embedded.masked_fill_(~own[:, None], 0))
+
+    @property
+    def slice(self) -> VocabularySlice:
+        """What verification must know of the logits below."""
+        return VocabularySlice(self._tokens.start, self._ranks.gather, self._vocab_size)
 
     def hide_padding(self, logits: torch.Tensor) -> torch.Tensor:
         """In place: padding is no token, so nothing may choose it. [..., own tokens]"""

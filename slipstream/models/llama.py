@@ -18,6 +18,7 @@ from slipstream.layers.rotary import RotaryEmbedding
 from slipstream.layers.vocabulary import VocabularyShare
 from slipstream.models.config import ModelConfig
 from slipstream.parallel.ranks import ALONE, Ranks
+from slipstream.sampling.vocabulary_slice import VocabularySlice
 
 
 class DecoderLayer(nn.Module):
@@ -65,7 +66,7 @@ class LlamaModel(nn.Module):
         self.head = None if tied else nn.Parameter(torch.empty_like(self.embedding))  # [vocab, hidden]
         self._packed_head: torch.Tensor | None = None
         self.rotary = RotaryEmbedding(config.rope, config.head_dim)
-        self._vocabulary = VocabularyShare(ranks.shard.tokens(config), ranks)
+        self._vocabulary = VocabularyShare(config, ranks)
 
     def forward(self, batch: ForwardBatch, kv_cache: KVCache) -> torch.Tensor:
         """Feeds the batch, writes its keys and values, and returns the hidden states [num_logits, hidden]."""
@@ -128,7 +129,18 @@ class LlamaModel(nn.Module):
         return normalised, [tapped[index] for index in layer_ids]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """fp32 logits [..., vocab] of hidden states [..., hidden]; of several ranks, of this one's share."""
+        """fp32 logits [..., vocab] of hidden states [..., hidden]; several ranks put theirs together."""
+        if self.ranks.shard.size == 1:
+            return self.slice_logits(hidden)
+        return self._vocabulary.slice.whole(self.slice_logits(hidden))
+
+    @property
+    def vocabulary_slice(self) -> VocabularySlice:
+        """Of which tokens `slice_logits` are."""
+        return self._vocabulary.slice
+
+    def slice_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The logits of this rank's share of the vocabulary, -inf beyond its end: [..., share]."""
         if self._packed_head is not None:
             return self._vocabulary.hide_padding(packed_linear(hidden, self._packed_head, None).float())
         head = self.embedding if self.head is None else self.head

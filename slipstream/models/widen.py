@@ -11,12 +11,17 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from slipstream.layers.attention import Attention
 from slipstream.layers.mlp import MLP
 from slipstream.layers.norm import RMSNorm
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import DecoderLayer, LlamaModel
+from slipstream.models.placement import place
+from slipstream.models.weight_names import layer_slots
+from slipstream.parallel.ranks import ALONE, Ranks
+from slipstream.parallel.shard import Shard
 
 NOISE = 0.02  # standard deviation of weights that nothing depends on
 
@@ -68,22 +73,41 @@ def widened_config(config: ModelConfig, shape: Shape) -> ModelConfig:
 
 
 @torch.no_grad()
-def widen(small: LlamaModel, shape: Shape) -> LlamaModel:
-    """A model of the shape, on the same device, with the logits of `small`."""
+def widen(small: LlamaModel, shape: Shape, ranks: Ranks = ALONE) -> LlamaModel:
+    """A model of the shape, on the same device, with the logits of `small`, which is whole; of it this rank's part.
+
+    One whole wide layer at a time is made and cut, so that no rank ever holds more than its part and a layer.
+    """
     config = widened_config(small.config, shape)
     with small.embedding.device:
-        model = LlamaModel(config, small.dtype)
-    hidden = small.config.hidden_size
-    assert model.head is not None
-    model.embedding.zero_()[:, :hidden] = small.embedding
-    model.head.normal_(0, NOISE)[:, :hidden] = small.embedding if small.head is None else small.head
+        model = LlamaModel(config, small.dtype, ranks)
+        whole_layer = DecoderLayer(config, small.dtype)
+    _widen_vocabulary(small, model)
     _widen_norm(small.norm, model.norm)
     for index, layer in enumerate(model.layers):
-        assert isinstance(layer, DecoderLayer)
         source = small.layers[index] if index < len(small.layers) else None
         assert source is None or isinstance(source, DecoderLayer)
-        _widen_layer(source, layer, small.config, config)
+        _widen_layer(source, whole_layer, small.config, config)
+        _cut_layer(whole_layer, layer, config, ranks.shard)
     return model.eval()
+
+
+def _widen_vocabulary(small: LlamaModel, model: LlamaModel) -> None:
+    """Rows of this rank's tokens; padding beyond them is never read."""
+    hidden, tokens = small.config.hidden_size, model.ranks.shard.tokens(model.config)
+    head = small.embedding if small.head is None else small.head
+    assert model.head is not None
+    model.embedding.zero_()[: len(tokens), :hidden] = small.embedding[tokens.start : tokens.stop]
+    model.head.normal_(0, NOISE)[: len(tokens), :hidden] = head[tokens.start : tokens.stop]
+
+
+def _cut_layer(whole: DecoderLayer, part: nn.Module, config: ModelConfig, shard: Shard) -> None:
+    """As the loader cuts a checkpoint's tensors."""
+    tensors, parameters = dict(whole.named_parameters()), dict(part.named_parameters())
+    stored = layer_slots(config, config)
+    for name, slot in layer_slots(config, shard.share(config)).items():
+        rows = stored[name].start, stored[name].start + slot.shape[0]
+        place(parameters[slot.parameter], slot, tensors[slot.parameter][slice(*rows)], shard)
 
 
 def _widen_layer(source: DecoderLayer | None, target: DecoderLayer, small: ModelConfig, large: ModelConfig) -> None:

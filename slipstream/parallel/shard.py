@@ -42,7 +42,7 @@ class Shard:
     def tokens(self, config: ModelConfig) -> range:
         """The tokens whose rows of embedding and head this rank holds; fewer than its share at the end."""
         piece = self.share(config).vocab_size
-        first = min(self.rank * piece, config.vocab_size)
+        first = self.rank * piece
         return range(first, min(first + piece, config.vocab_size))
 
 
