@@ -1,0 +1,27 @@
+"""A share, estimated from decayed counts and drawn towards what was expected. Knows numbers only."""
+
+from __future__ import annotations
+
+
+class Rate:
+    """The last few trials count, about 1 / (1 - decay) of them; `weight` trials stand for what was expected."""
+
+    __slots__ = ("_decay", "_sum", "_weight", "trials")
+
+    def __init__(self, decay: float, weight: float) -> None:
+        self._decay = decay
+        self._weight = weight
+        self._sum = 0.0
+        self.trials = 0.0  # decayed
+
+    def add(self, value: float) -> None:
+        self._sum = self._sum * self._decay + value
+        self.trials = self.trials * self._decay + 1
+
+    def fade(self) -> None:
+        """Time has passed without a trial: what was seen counts less."""
+        self._sum *= self._decay
+        self.trials *= self._decay
+
+    def mean(self, expected: float) -> float:
+        return (self._sum + self._weight * expected) / (self.trials + self._weight)
