@@ -1,8 +1,8 @@
 """Services for the statistical tests: a patient verifier, and services with one rule of exactness broken.
 
-`python -m tests.e2e.altered_services RULE[,RULE] OPTIONS...`. The patient verifier lets every sequence wait for its
-drafts, so that the test meets some however busy the machine is. Each wrong rule is one that could well be written; the
-test that the right services pass must fail on every one of them.
+`python -m tests.e2e.altered_services SERVICE RULE[,RULE] OPTIONS...`. A patient verifier lets every sequence wait for
+its drafts, so that the test meets some however busy the machine is. Each wrong rule is one that could well be written;
+the test that the right services pass must fail on every one of them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 import drafter_svc.__main__ as drafter_main
+import gateway.__main__ as gateway_main
 import verifier_svc.__main__ as verifier_main
 from drafter_svc.proposers import draft_model
 from drafter_svc.proposers.proposer import Proposal
+from gateway.proposers.remote import RemoteDrafts
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind
+from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.sampling import draft_law
 from verifier_svc import draft_tree, waiting
 from verifier_svc import verifier as verifier_domain
@@ -29,10 +32,23 @@ CONFIDENT = 0.4
 
 
 def patient() -> None:
-    """Every sequence, not only a lone one, waits up to its bound for drafts, paying or not; for its first token too."""
+    """Every sequence, not only a lone one, waits up to its bound for a draft, paying or not; for its first token too.
 
+    Where no draft can be used any more none comes, and waiting for one would only take time.
+    """
+    _wait_for(lambda proposer: True)
+
+
+def patient_for_remote() -> None:
+    """As `patient`, but an n-gram draft at hand is not enough: drafts of two proposers meet in the tree."""
+    _wait_for(lambda proposer: proposer != NGRAM)
+
+
+def _wait_for(wanted: Callable[[str], bool]) -> None:
     def awaits_drafts(self: ActiveSequence) -> bool:
-        return self._has_remote_proposer and not self._silent and self.max_wait_us > 0 and not self.has_drafts
+        may_come = self._has_remote_proposer and not self._silent and self.engine.most_draft_tokens > 0
+        children = draft_tree._children(self._tree._front)  # not by `best_path`, which a wrong rule may have altered
+        return may_come and not any(child.verifiable and wanted(child.proposer) for child in children)
 
     def next_start(sequences: Collection[ActiveSequence]) -> float:
         starts = (one.wait_ends_at if one.awaits_drafts else waiting.AT_ONCE for one in sequences)
@@ -41,6 +57,11 @@ def patient() -> None:
     Patience.seconds = math.inf  # type: ignore[assignment, method-assign]
     ActiveSequence.awaits_drafts = property(awaits_drafts)  # type: ignore[assignment, method-assign]
     verifier_domain.next_start = next_start  # type: ignore[attr-defined]
+
+
+def restless() -> None:
+    """A drafter on CPU cores drafts also where n-gram matching has a draft."""
+    RemoteDrafts.may_rest = property(lambda self: False)  # type: ignore[method-assign, assignment]
 
 
 def draw_from_truncated_law_but_ship_the_whole() -> None:
@@ -107,10 +128,12 @@ DRAFTER_RULES: dict[str, Callable[[], None]] = {
 VERIFIER_RULES: dict[str, Callable[[], None]] = {
     rule.__name__: rule for rule in (merge_laws_of_two_proposers, drop_by_own_confidence)
 }
+SETTINGS: dict[str, Callable[[], None]] = {rule.__name__: rule for rule in (patient, patient_for_remote, restless)}
+MAINS = {"verifier": verifier_main, "drafter": drafter_main, "gateway": gateway_main}
 
 
 if __name__ == "__main__":
-    rules = sys.argv.pop(1).split(",")
-    for rule in rules:
-        (DRAFTER_RULES | VERIFIER_RULES | {"patient": patient})[rule]()
-    (drafter_main if rules[0] in DRAFTER_RULES else verifier_main).app()
+    service, rules = sys.argv.pop(1), sys.argv.pop(1)
+    for rule in rules.split(","):
+        (DRAFTER_RULES | VERIFIER_RULES | SETTINGS)[rule]()
+    MAINS[service].app()
