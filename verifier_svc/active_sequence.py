@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
@@ -14,6 +14,7 @@ from slipstream.proposers.ngram import NgramProposer
 from slipstream.request import SequenceRequest
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key
+from slipstream.sampling.token_rules import make_token_rules
 from verifier_svc.draft_check import Refusal, refusal
 from verifier_svc.draft_tree import DraftPath, DraftTree, after_committed
 from verifier_svc.patience import Patience
@@ -53,6 +54,9 @@ class ActiveSequence:
         self._has_remote_proposer = bool(set(request.proposers) - set(local_proposers))
         self._silent = False  # the last wait for drafts ran out and nothing came since
         self._accept_key = derive_key(request.seed, request.nonce)
+        self._rules = make_token_rules(
+            request.sampling, request.token_ids, request.num_prompt_tokens, stop.stop_token_ids
+        )
 
     @property
     def key(self) -> tuple[int, int]:
@@ -129,6 +133,7 @@ class ActiveSequence:
             seed=self.request.seed,
             accept_key=self._accept_key,
             sample_index=self.request.sample_index,
+            rules=self._rules,
         )
 
     def note_pass(self, share: Share, path: DraftPath, num_accepted: int, now: float) -> None:
@@ -138,9 +143,15 @@ class ActiveSequence:
                 now - self._started_at, num_draft_tokens=len(path.tokens), num_accepted=num_accepted
             )
 
+    def may_go_on(self, token_ids: Sequence[int], vocab_size: int) -> bool:
+        """Whether the request's rules left any token to follow the committed ones and these."""
+        return self._rules is None or self._rules.allows_any(token_ids, vocab_size)
+
     def commit(self, token_ids: tuple[int, ...], num_accepted: int) -> None:
         """Makes tokens final: the engine keeps their KV, the tree what agrees with them."""
         self.engine.commit(token_ids, num_accepted)
+        if self._rules is not None:
+            self._rules.extend(token_ids)
         self._tree.advance(token_ids)
         self.num_commits += 1
         self.waited = 0.0

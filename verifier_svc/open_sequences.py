@@ -86,6 +86,15 @@ class OpenSequences:
             text = f"the deadline of {active.request.deadline_ms} ms passed at {active.engine.num_tokens} tokens"
             self._fail(active.stream, active.request.sequence_id, DeadlineExceeded(text))
 
+    def end_without_tokens(self, active: ActiveSequence, num_accepted: int) -> None:
+        """Ends what may not go on: after so many accepted draft tokens its own rules forbid every token."""
+        self.forget(active)
+        text = (
+            f"no token is allowed at position {active.engine.num_tokens + num_accepted}: allowed_token_ids, bad_words "
+            "and min_tokens together forbid all of them; loosen one"
+        )
+        self._fail(active.stream, active.request.sequence_id, InvalidRequest(text))
+
     def forget(self, active: ActiveSequence) -> None:
         """Frees everything that a sequence held."""
         self._scheduler.remove(active.engine)

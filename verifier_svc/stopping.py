@@ -28,7 +28,7 @@ class StopRule:
     ) -> None:
         """`max_len`: most tokens the sequence may have, prompt included."""
         sampling = request.sampling
-        self._stop_token_ids = frozenset(sampling.stop_token_ids) | (
+        self.stop_token_ids = frozenset(sampling.stop_token_ids) | (
             frozenset() if sampling.ignore_eos else frozenset(eos_token_ids)
         )
         self._num_left = max_len - len(request.token_ids)
@@ -42,7 +42,7 @@ class StopRule:
         for count, token_id in enumerate(token_ids, start=1):
             self._num_left -= 1
             stop_string = self._completed_stop_string(token_id)
-            if token_id in self._stop_token_ids or stop_string:
+            if token_id in self.stop_token_ids or stop_string:
                 return Taken(count, FinishReason.STOP, stop_string)
             if self._num_left == 0:
                 return Taken(count, FinishReason.LENGTH)

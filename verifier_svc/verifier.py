@@ -174,13 +174,18 @@ class Verifier:
             one.active.engine.note_computed(one.share.num_tokens)
             one.active.ready_at = now
             if one.share.completes:
-                commits[one.active.stream].append(self._commit_pass(one, next(remaining)))
+                commits[one.active.stream] += self._commit_pass(one, next(remaining))
         return commits
 
-    def _commit_pass(self, one: Pass, verdict: Verdict) -> Commit:
+    def _commit_pass(self, one: Pass, verdict: Verdict) -> list[Commit]:
+        """The sequence's commit; none if its own rules left no token to commit."""
         active = one.active
         active.note_pass(one.share, one.path, verdict.num_accepted, active.ready_at)
         taken = active.stop.take(verdict.token_ids)
+        accepted = verdict.token_ids[: verdict.num_accepted]
+        if taken.num_tokens > len(accepted) and not active.may_go_on(accepted, self.served.vocab_size):
+            self.sequences.end_without_tokens(active, len(accepted))
+            return []
         commit = Commit(
             sequence_id=active.request.sequence_id,
             base=active.engine.num_tokens,
@@ -199,7 +204,7 @@ class Verifier:
         if commit.finish_reason is not FinishReason.NONE:
             self.sequences.forget(active)
         self.metrics.record_pass(active.request.tenant, commit, had_room=one.share.num_draft_tokens > 0)
-        return commit
+        return [commit]
 
     def _report(self, passes: Sequence[Pass], started: float) -> StepReport:
         return StepReport(
