@@ -1,0 +1,1 @@
+"""Structured output: what a caller's grammar allows, token by token. Only this package knows xgrammar."""
