@@ -152,13 +152,6 @@ def _refuse_unserved(completion: Completion) -> None:
         "logprobs": completion.logprobs,
         "prompt_logprobs": completion.prompt_logprobs,
         "grammar": completion.grammar is not None,
-        "repetition_penalty": completion.repetition_penalty != 1.0,
-        "presence_penalty": completion.presence_penalty != 0.0,
-        "frequency_penalty": completion.frequency_penalty != 0.0,
-        "logit_bias": bool(completion.logit_bias),
-        "allowed_token_ids": bool(completion.allowed_token_ids),
-        "bad_words": bool(completion.bad_words),
-        "min_tokens": completion.min_tokens != 0,
     }
     for name, wanted in asked.items():
         if wanted:

@@ -61,3 +61,19 @@ def test_the_tenants_policy_is_what_the_verifier_is_asked_for() -> None:
     assert (request.proposers, request.num_draft_tokens, request.tenant, request.seed) == (("ngram",), 3, "acme", 9)
     off = admitted(tenant=Tenant(name="off", anonymous=True, proposers=("none",)))
     assert (off.proposers, off.num_draft_tokens) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("logit_bias", ((300, 1.0),)), ("allowed_token_ids", (1, 300)), ("bad_words", ((1,), (2, 300)))],
+)
+def test_ids_outside_the_vocabulary_are_named_with_their_range(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=rf"{field} holds token id 300; ids must be in 0\.\.299"):
+        admitted(**{field: value})
+
+
+def test_what_shapes_the_law_token_by_token_reaches_the_verifier() -> None:
+    asked = {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": -0.5, "min_tokens": 3}
+    asked |= {"logit_bias": ((7, -2.0),), "allowed_token_ids": (7, 8), "bad_words": ((7, 8),)}
+    sampling = admitted(**asked).sampling
+    assert {name: getattr(sampling, name) for name in asked} == asked
