@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from google.protobuf.message import Message
 from gateway.dialect import Receiver
 from gateway.tokenizer_store import TokenizerStore
 from slipstream.errors import TooSlow
-from slipstream.exchange import Commit, ModelInfo, StepReport
+from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
 from slipstream.request import SequenceRequest
 from slipstream.wire import codec
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2, verifier_pb2, verifier_pb2_grpc
@@ -31,6 +32,9 @@ class CommitReceiver(Receiver, Protocol):
 
     def propose(self, commit: Commit) -> None:
         """Let local proposers draft."""
+
+    def publish_prompt(self, scores: PromptLogprobs) -> None:
+        """Tell the client of its prompt; before the commits that come with it."""
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         """Tell the client."""
@@ -98,7 +102,8 @@ class DrafterDialect:
             yield drafter_pb2.DraftRequest(close=codec.close_to_wire(sequence_id))
         for request in opens:
             yield drafter_pb2.DraftRequest(open=codec.open_to_wire(request))
-        if commits := [codec.commit_to_wire(commit) for commit in items]:
+        # A drafter has no use for what the target thought of its tokens.
+        if commits := [codec.commit_to_wire(replace(commit, logprobs=None)) for commit in items]:
             yield drafter_pb2.DraftRequest(commits=exchange_pb2.CommitBatch(commits=commits))
 
     def dispatch(self, message: drafter_pb2.DraftResponse, receivers: Mapping[int, DraftReceiver]) -> None:
@@ -123,13 +128,20 @@ def _dispatch_commits(message: exchange_pb2.CommitBatch, receivers: Mapping[int,
     addressed = [(receivers[c.sequence_id], c) for c in batch.commits if c.sequence_id in receivers]
     accepted = [(receiver, c) for receiver, c in addressed if _guarded(receiver, partial(receiver.forward, c))]
     # The drafters' links write in the tick that follows, and this comes behind them.
-    asyncio.get_running_loop().call_soon(_after_forwarding, accepted, batch.step)
+    scored = [(receivers[s.sequence_id], s) for s in batch.prompt_logprobs if s.sequence_id in receivers]
+    asyncio.get_running_loop().call_soon(_after_forwarding, accepted, scored, batch.step)
     return batch.step
 
 
-def _after_forwarding(accepted: list[tuple[CommitReceiver, Commit]], step: StepReport) -> None:
+def _after_forwarding(
+    accepted: list[tuple[CommitReceiver, Commit]],
+    scored: list[tuple[CommitReceiver, PromptLogprobs]],
+    step: StepReport,
+) -> None:
     for receiver, commit in accepted:
         _guarded(receiver, partial(receiver.propose, commit))
+    for receiver, scores in scored:
+        _guarded(receiver, partial(receiver.publish_prompt, scores))
     for receiver, commit in accepted:
         _guarded(receiver, partial(receiver.publish, commit, step))
 

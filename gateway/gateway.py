@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway.admission import admit, check_ids, encode_prompt, identified, num_chars
@@ -22,8 +23,10 @@ from gateway.metrics import GatewayMetrics
 from gateway.output import Output
 from gateway.places import PlaceLimits, Places
 from gateway.pool import Pool
+from gateway.prompt_echo import PromptEcho
 from gateway.proposers import Complaints
 from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
+from gateway.samples import check_num_samples, samples_of
 from gateway.session import Ended, Peers, Session
 from gateway.tenants import Tenant, Tenants
 from gateway.token_budget import TokenBudgets
@@ -42,6 +45,7 @@ class Running:
 
     request_id: str
     deltas: ClientStream
+    num_samples: int = 1
 
 
 class Gateway:
@@ -116,20 +120,27 @@ class Gateway:
         received = time.monotonic()  # uvloop's own clock counts milliseconds
         try:
             completion = identified(completion)
-            request, model = await self._admit(tenant, completion)
-            output = self._output(completion, tenant, request, model, received)
-            on_end = self._on_end(completion, tenant, output)
-            session = Session(request, model.info.name, self._peers, output, on_end, deadline)
-            await self._take_place(tenant, deadline)  # until the session ends, however it does
-            self._budgets.charge(tenant, request.num_prompt_tokens)
+            requests, model = await self._admit(tenant, completion)
+            stream = ClientStream(self._config.max_unsent_tokens, len(requests))
+            outputs = [self._output(completion, tenant, request, model, received, stream) for request in requests]
+            sessions = [
+                Session(
+                    request, model.info.name, self._peers, output, self._on_end(completion, tenant, output), deadline
+                )
+                for request, output in zip(requests, outputs, strict=True)
+            ]
+            await self._take_places(tenant, deadline, len(sessions))  # each until its session ends, however it does
+            self._budgets.charge(tenant, requests[0].num_prompt_tokens)
         except BaseException as error:
             self.refuse(completion.request_id, tenant.name, error)
             raise
         try:
-            session.start()
-            yield Running(completion.request_id, output.stream)
+            for session in sessions:
+                session.start(beside=sessions[0])
+            yield Running(completion.request_id, stream, len(sessions))
         finally:
-            session.close()
+            for session in sessions:
+                session.close()
 
     def refuse(self, request_id: str, tenant: str, error: BaseException) -> None:
         """Notes a request that never began; `tenant` is empty if the caller is unknown."""
@@ -149,21 +160,29 @@ class Gateway:
     async def models(self) -> list[ModelInfo]:
         return await self.catalog.list()
 
-    async def _admit(self, tenant: Tenant, completion: Completion) -> tuple[SequenceRequest, ServedModel]:
-        self._places.check(tenant)  # first, for it is cheap
+    async def _admit(self, tenant: Tenant, completion: Completion) -> tuple[list[SequenceRequest], ServedModel]:
+        """A sequence for each sample."""
+        check_num_samples(completion.n, tenant, self._config.max_running)
+        self._places.check(tenant, completion.n)  # early, for it is cheap
         self._budgets.check(tenant)
         model = self.catalog.find(completion.model)
         prompt_ids = await _encode(model.text, completion.prompt, completion.tools)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
-        return request, model
+        return samples_of(request, completion.n, self._sequence_ids), model
 
-    async def _take_place(self, tenant: Tenant, deadline: float | None) -> None:
+    async def _take_places(self, tenant: Tenant, deadline: float | None, num_places: int) -> None:
         began = time.monotonic()
-        await self._places.take(tenant, deadline)
+        await self._places.take(tenant, deadline, num_places)
         self.metrics.admission_seconds.observe(time.monotonic() - began, tenant.name)
 
     def _output(
-        self, completion: Completion, tenant: Tenant, request: SequenceRequest, model: ServedModel, received: float
+        self,
+        completion: Completion,
+        tenant: Tenant,
+        request: SequenceRequest,
+        model: ServedModel,
+        received: float,
+        stream: ClientStream,
     ) -> Output:
         text = CompletionText(model.text.tokenizer, completion.stop, include_stop=completion.include_stop)
         ledger = Ledger(
@@ -174,8 +193,14 @@ class Gateway:
             num_draft_tokens=request.num_draft_tokens,
             seed=request.seed,
         )
-        stream = ClientStream(self._config.max_unsent_tokens)
-        return Output(text, ledger, stream, lambda num_tokens: self._budgets.charge(tenant, num_tokens))
+        prompt = PromptEcho(
+            request.token_ids,
+            model.text.tokenizer,
+            echo=completion.echo and request.sample_index == 0,
+            logprobs=request.sampling.prompt_logprobs,
+        )
+        charge = partial(self._budgets.charge, tenant)
+        return Output(text, ledger, stream, charge, prompt, request.sample_index)
 
     def _on_end(self, completion: Completion, tenant: Tenant, output: Output) -> Callable[[Ended], None]:
         def on_end(ended: Ended) -> None:

@@ -17,6 +17,7 @@ class Ticket:
 
     tenant: Tenant
     place: asyncio.Future[None]
+    num_places: int = 1  # it is given all of them or none
 
 
 class Line:
@@ -33,10 +34,11 @@ class Line:
         self._turns = count(1)
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return sum(ticket.num_places for queue in self._queues.values() for ticket in queue)
 
     def num_waiting(self, tenant: Tenant) -> int:
-        return len(self._queues.get(tenant.name, ()))
+        """Places that its tickets are for."""
+        return sum(ticket.num_places for ticket in self._queues.get(tenant.name, ()))
 
     def add(self, ticket: Ticket) -> None:
         self._queues.setdefault(ticket.tenant.name, deque()).append(ticket)
@@ -48,13 +50,20 @@ class Line:
             queue.remove(ticket)
             self._forget_if_empty(ticket.tenant)
 
-    def take_next(self, running: Mapping[str, int]) -> Ticket | None:
-        """The oldest ticket of the tenant whose turn it is; None if all that wait run as many as they may."""
+    def take_next(self, running: Mapping[str, int], room: int) -> Ticket | None:
+        """The oldest ticket of the tenant whose turn it is; None if all that wait run as many as they may.
+
+        None too if that ticket needs more than the room: nobody overtakes it, or it might wait for ever.
+        """
         heads = [queue[0] for queue in self._queues.values()]
-        allowed = [head.tenant for head in heads if running.get(head.tenant.name, 0) < head.tenant.max_running]
+        allowed = [
+            head.tenant for head in heads if running.get(head.tenant.name, 0) + head.num_places <= head.tenant.max_running
+        ]
         if not allowed:
             return None
         tenant = min(allowed, key=lambda one: self._rank(one, running.get(one.name, 0)))
+        if self._queues[tenant.name][0].num_places > room:
+            return None
         self._last_turn[tenant.name] = next(self._turns)
         ticket = self._queues[tenant.name].popleft()
         self._forget_if_empty(tenant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from gateway.completion import Completion, Delta, Prompt, PromptPart
@@ -53,6 +54,13 @@ def prompt_from_wire(message: generation_pb2.Prompt) -> Prompt:
             return tuple(message.token_ids.ids)
         case _:
             raise InvalidRequest("prompt is missing; give text, chat messages or token ids")
+
+
+def samples_to_wire(request_id: str, samples: Sequence[Delta]) -> generation_pb2.GenerateResponse:
+    """All samples, whole, in one message."""
+    first, *others = (delta_to_wire(request_id, sample) for sample in samples)
+    first.samples.extend(others)
+    return first
 
 
 def delta_to_wire(request_id: str, delta: Delta) -> generation_pb2.GenerateResponse:

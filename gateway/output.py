@@ -1,26 +1,51 @@
-"""What one request's client gets, made from commits: text, counts, times. Knows the client's queue; no peer."""
+"""What the client gets of one sample, made from commits: text, counts, times. Knows the client's queue; no peer."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gateway.client_stream import ClientStream
-from gateway.completion import Delta
+from gateway.completion import Delta, PromptPart
 from gateway.completion_text import CompletionText
 from gateway.ledger import Ledger
-from slipstream.exchange import Commit, StepReport
+from gateway.prompt_echo import PromptEcho
+from slipstream.exchange import Commit, PromptLogprobs, StepReport
 from slipstream.request import FinishReason
 
 
 class Output:
     def __init__(
-        self, text: CompletionText, ledger: Ledger, stream: ClientStream, charge: Callable[[int], None]
+        self,
+        text: CompletionText,
+        ledger: Ledger,
+        stream: ClientStream,
+        charge: Callable[[int], None],
+        prompt: PromptEcho,
+        index: int = 0,
     ) -> None:
         self._text = text
         self.ledger = ledger
         self.stream = stream
         self._charge = charge  # is told of every token
+        self._prompt = prompt
+        self._index = index
+
+    @property
+    def awaits_prompt(self) -> bool:
+        """Whether a part of the prompt is still to be told."""
+        return not self._prompt.is_told
+
+    def begin(self) -> None:
+        """Tells of the prompt what is known before it is computed."""
+        self._tell_prompt(self._prompt.begin())
+
+    def publish_prompt(self, scores: PromptLogprobs) -> None:
+        self._tell_prompt(self._prompt.add(scores))
+
+    def _tell_prompt(self, parts: Iterable[PromptPart]) -> None:
+        for part in parts:
+            self.stream.put(Delta(index=self._index, prompt=part))
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         """Raises TooSlow if the client is."""
@@ -33,6 +58,8 @@ class Output:
             text_lengths=text_lengths,
             token_ids=list(commit.token_ids),
             drafted=[i < commit.num_accepted for i in range(len(commit.token_ids))],
+            index=self._index,
+            logprobs=commit.logprobs,
         )
         if commit.finish_reason is not FinishReason.NONE:
             delta.finish_reason = commit.finish_reason

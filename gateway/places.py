@@ -48,22 +48,27 @@ class Places:
     def num_queued(self) -> int:
         return len(self._line)
 
-    def check(self, tenant: Tenant) -> None:
+    def check(self, tenant: Tenant, num_places: int = 1) -> None:
         """Raises Exhausted if there is no room even in the line; cheap, so that it can come before all other work."""
         num_running, num_waiting = self._running[tenant.name], self._line.num_waiting(tenant)
-        if num_running + num_waiting >= tenant.max_concurrent:
-            raise self._refusal(f"tenant {tenant.name!r} has {tenant.max_concurrent} requests running, its limit")
-        if self.num_running < self._limits.max_running and num_running < tenant.max_running:
+        if num_running + num_waiting + num_places > tenant.max_concurrent:
+            held = num_running + num_waiting
+            raise self._refusal(f"tenant {tenant.name!r} has {held} requests running, its limit is {tenant.max_concurrent}")
+        room = min(self._limits.max_running - self.num_running, tenant.max_running - num_running)
+        if num_places <= room:
             return
-        if num_waiting >= self._limits.max_queued_per_tenant:
+        if num_waiting + num_places > self._limits.max_queued_per_tenant:
             raise self._refusal(f"tenant {tenant.name!r} has {num_waiting} requests waiting, the most of one tenant")
-        if self.num_queued >= self._limits.max_queued and not self._line.may_displace(tenant):
+        if self.num_queued + num_places > self._limits.max_queued and not self._line.may_displace(tenant):
             raise self._refusal(f"{self.num_running} requests run and {self.num_queued} wait, the most allowed")
 
-    async def take(self, tenant: Tenant, deadline: float | None = None) -> None:
-        """Waits for a place; `give_back` must follow. Raises Exhausted, or DeadlineExceeded, and nothing is held."""
-        self.check(tenant)
-        ticket = Ticket(tenant, asyncio.get_running_loop().create_future())
+    async def take(self, tenant: Tenant, deadline: float | None = None, num_places: int = 1) -> None:
+        """Waits for places, all or none; a `give_back` for each must follow.
+
+        Raises Exhausted, or DeadlineExceeded, and nothing is held.
+        """
+        self.check(tenant, num_places)
+        ticket = Ticket(tenant, asyncio.get_running_loop().create_future(), num_places)
         self._line.add(ticket)
         self._hand_out()
         if ticket.place.done():
@@ -74,8 +79,9 @@ class Places:
         await self._wait(ticket, deadline)
 
     def give_back(self, tenant: Tenant) -> None:
+        """One place."""
         self._note_end()
-        self._release(tenant)
+        self._release(tenant, 1)
 
     async def _wait(self, ticket: Ticket, deadline: float | None) -> None:
         longest = self._limits.max_queue_seconds
@@ -86,7 +92,7 @@ class Places:
         except BaseException as error:
             self._line.remove(ticket)
             if _was_given(ticket.place):
-                self._release(ticket.tenant)  # it came in the same moment
+                self._release(ticket.tenant, ticket.num_places)  # it came in the same moment
             if isinstance(error, TimeoutError):
                 raise self._waited_too_long(seconds) from None
             raise
@@ -97,13 +103,13 @@ class Places:
         return self._refusal(f"no place became free within {seconds:g} s")
 
     def _hand_out(self) -> None:
-        while self.num_running < self._limits.max_running and (ticket := self._line.take_next(self._running)):
+        while ticket := self._line.take_next(self._running, self._limits.max_running - self.num_running):
             if not ticket.place.done():  # else its taker has left in this very moment
-                self._running[ticket.tenant.name] += 1
+                self._running[ticket.tenant.name] += ticket.num_places
                 ticket.place.set_result(None)
 
-    def _release(self, tenant: Tenant) -> None:
-        self._running[tenant.name] -= 1
+    def _release(self, tenant: Tenant, num_places: int) -> None:
+        self._running[tenant.name] -= num_places
         if not self._running[tenant.name]:
             del self._running[tenant.name]
         self._hand_out()

@@ -12,7 +12,7 @@ import grpc
 from gateway.admission import identified
 from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway, Running
-from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire
+from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire, samples_to_wire
 from gateway.tenants import Tenant
 from slipstream.wire import codec
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
@@ -37,10 +37,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         self, request: generation_pb2.GenerateRequest, context: Context
     ) -> generation_pb2.GenerateResponse:
         async with self._complete(request, context) as running:
-            whole = Delta()
+            samples = [Delta(index=index) for index in range(running.num_samples)]
             async for delta in running.deltas:
-                whole.append(delta)
-            return delta_to_wire(running.request_id, whole)
+                samples[delta.index].append(delta)
+            return samples_to_wire(running.request_id, samples)
 
     async def Tokenize(
         self, request: generation_pb2.TokenizeRequest, context: Context

@@ -14,7 +14,7 @@ from gateway.pool import Pool
 from gateway.proposers import Complaints, DrafterPool, NgramDrafts, Proposer, RemoteDrafts, make_proposer
 from gateway.recovery import Recovery
 from slipstream.errors import Exhausted, TooSlow, Unavailable
-from slipstream.exchange import Commit, ModelInfo, StepReport
+from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 
@@ -75,8 +75,10 @@ class Session:
         self._local = [proposer for proposer in self._proposers if isinstance(proposer, NgramDrafts)]
         self._local_first = isinstance(next(iter(self._proposers), None), NgramDrafts)
 
-    def start(self) -> None:
-        self._open()
+    def start(self, beside: Session | None = None) -> None:
+        """Where `beside` is, if it is somewhere: there one prompt's KV serves both."""
+        self._output.begin()
+        self._open(beside._link if beside is not None else None)
 
     def close(self) -> None:
         """The client is gone or has all it wanted: frees everything everywhere. Harmless when already ended."""
@@ -105,6 +107,10 @@ class Session:
                     remote.keep(commit)
                 else:
                     remote.observe(commit)
+
+    def publish_prompt(self, scores: PromptLogprobs) -> None:
+        if not self._ended:
+            self._output.publish_prompt(scores)
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         if self._ended:
@@ -137,10 +143,11 @@ class Session:
         self._recovery.refusals[link.address] = error
         self._open()
 
-    def _open(self) -> None:
+    def _open(self, wanted: VerifierLink | None = None) -> None:
         """On a verifier of the model that has room, or on the first that comes to have it within the time allowed."""
         refusals = self._recovery.refusals
-        link = self._peers.verifiers.pick(self._serves, besides=refusals)
+        picks_itself = wanted is None or not wanted.available
+        link = self._peers.verifiers.pick(self._serves, besides=refusals) if picks_itself else wanted
         if link is None:
             last = next(reversed(refusals.values()), None)
             if isinstance(last, Exhausted) and not self._num_output_tokens:
@@ -191,8 +198,10 @@ class Session:
 
     def _current(self) -> SequenceRequest:
         """The sequence as it stands, with a fresh nonce: drafters may have seen what a lost verifier drew."""
+        scores = self._request.sampling.prompt_logprobs and self._output.awaits_prompt
         return replace(
             self._request,
+            sampling=replace(self._request.sampling, prompt_logprobs=scores),
             token_ids=tuple(self._token_ids),
             nonce=secrets.randbits(64),
             deadline_ms=self._milliseconds_left(),

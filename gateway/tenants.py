@@ -45,6 +45,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "recent_output_tokens": rules.whole(0, MAX_COUNT, "the request's own text only"),
     "max_prompt_tokens": rules.whole(1, MAX_COUNT),
     "max_tokens": rules.whole(1, MAX_COUNT),
+    "max_samples": rules.whole(1, MAX_COUNT),
     "max_concurrent": rules.whole(1, MAX_COUNT),
     "tokens_per_minute": rules.whole(0, 1 << 40, "no limit"),
     "max_running": rules.whole(1, MAX_COUNT),
@@ -74,6 +75,7 @@ class Tenant:
     recent_output_tokens: int = 0  # of the tenant's own that n-gram drafts may come from; 0 = the request's text only
     max_prompt_tokens: int = MAX_COUNT  # largest prompt
     max_tokens: int = 4096  # largest output
+    max_samples: int = 16  # of one request; each counts as a request in the limits below
     max_concurrent: int = 256  # requests at one time, running or waiting for a place
     max_running: int = MAX_COUNT  # requests that run at one time; more wait
     share: int = 1  # of the places, against other tenants of the same priority
