@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,54 +15,71 @@ import typer
 from gateway.audit import log_policies
 from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
+from gateway.grpc_services import SERVICE_NAMES, register
 from gateway.http_app import make_app
 from gateway.http_server import http_served
 from gateway.openai.api import OpenAiApi
 from gateway.policy_watch import PolicyWatch
-from gateway.servicer import GenerationServicer
 from gateway.tenants import Tenants, default_tenants, load_tenants
 from slipstream import command_line, logs
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
 from slipstream.wire import server
-from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
+from slipstream.wire.tls import client_tls, server_tls
+
+_Verifier = Annotated[
+    list[str],
+    typer.Option(help="host:port of a verifier, or dns:///name:port for all behind a name; repeat for several."),
+]
+_Drafter = Annotated[list[str] | None, typer.Option(help="The same of drafters.")]
+_TenantsFile = Annotated[
+    Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
+]
+_RecoverySeconds = Annotated[float, typer.Option(help="How long a running request waits for a verifier to come back.")]
+_HttpListen = Annotated[
+    str,
+    typer.Option(help="host:port of the OpenAI-compatible API (docs/api.md); port 0 takes any; empty: nowhere."),
+]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
-    verifier: Annotated[list[str], typer.Option(help="host:port of a verifier; repeat for several.")],
-    drafter: Annotated[list[str] | None, typer.Option(help="host:port of a drafter; repeat for several.")] = None,
+    verifier: _Verifier,
+    drafter: _Drafter = None,
     listen: command_line.Listen = DEFAULT_LISTEN,
-    tenants: Annotated[
-        Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
-    ] = None,
-    recovery_seconds: Annotated[
-        float, typer.Option(help="How long a running request waits for a verifier to come back.")
-    ] = 3.0,
+    tls_cert: command_line.TlsCert = None,
+    tls_key: command_line.TlsKey = None,
+    tls_client_ca: command_line.TlsClientCa = None,
+    peer_ca: Annotated[Path | None, typer.Option(help="PEM CA of verifiers and drafters; without: no TLS.")] = None,
+    peer_cert: Annotated[Path | None, typer.Option(help="PEM certificate shown to verifiers and drafters.")] = None,
+    peer_key: Annotated[Path | None, typer.Option(help="PEM key of that certificate.")] = None,
+    tenants: _TenantsFile = None,
+    recovery_seconds: _RecoverySeconds = 3.0,
     max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
     max_queued: Annotated[int, typer.Option(help="Most requests that wait for a place.")] = 256,
+    max_queued_per_tenant: Annotated[int, typer.Option(help="Most of one tenant's that do.")] = 128,
     max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of one.")] = 30.0,
-    http_listen: Annotated[
-        str,
-        typer.Option(help="host:port of the OpenAI-compatible API (docs/api.md); port 0 takes any; empty: nowhere."),
-    ] = "",
+    http_listen: _HttpListen = "",
     metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
 ) -> None:
-    """Serves slipstream.v1.Generation for one or more verifiers, with drafts from drafters and of its own."""
+    """Serves slipstream.v1.Generation and KServe v2 for one or more verifiers, with drafts of drafters and of its own."""
     with command_line.mistakes_in_one_line():
         logs.configure(log_level, as_json=log_json)
         config = GatewayConfig(
             listen=listen,
+            tls=server_tls(tls_cert, tls_key, tls_client_ca),
             verifiers=tuple(verifier),
             drafters=tuple(drafter or ()),
+            peer_tls=client_tls(peer_ca, peer_cert, peer_key),
             tenants=tenants,
             recovery_seconds=recovery_seconds,
             max_running=max_running,
             max_queued=max_queued,
+            max_queued_per_tenant=max_queued_per_tenant,
             max_queue_seconds=max_queue_seconds,
             http_listen=http_listen,
             metrics_listen=metrics_listen,
@@ -78,16 +96,19 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
         async with (
             _followed(config.tenants, gateway) as reloads,
             shown("gateway", config.metrics_listen, [*gateway.instruments(), *reloads]),
-            http_served("gateway", config.http_listen, make_app(gateway, OpenAiApi(gateway).routes())) as http,
+            http_served(
+                "gateway", config.http_listen, make_app(gateway, OpenAiApi(gateway).routes()), config.tls
+            ) as http,
         ):
             log_policies(_source(config), tenants)
             await server.serve(
                 service="gateway",
                 listen=config.listen,
-                register=lambda s: generation_pb2_grpc.add_GenerationServicer_to_server(GenerationServicer(gateway), s),
-                service_names=(generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name,),
+                register=partial(register, gateway),
+                service_names=SERVICE_NAMES,
                 drain_beside=(http.drain,),
                 failure=links,
+                tls=config.tls,
                 readiness=readiness,
             )
     finally:

@@ -1,4 +1,4 @@
-"""Serves an HTTP application on the event loop of its caller. Knows addresses and how to end; no endpoint."""
+"""Serves an HTTP application on the event loop of its caller. Knows addresses, TLS and how to end; no endpoint."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Final
 
 from aiohttp import web
 
+from slipstream.wire.tls import ServerTls
+
 DRAIN_SECONDS: Final = 10.0  # for requests in flight, as long as gRPC calls have
 
 
 class HttpServer:
     """Of one application; does nothing if `listen` is empty."""
 
-    def __init__(self, listen: str, app: web.Application) -> None:
+    def __init__(self, listen: str, app: web.Application, tls: ServerTls | None = None) -> None:
         self._listen = listen
+        self._ssl = None if tls is None else tls.context()
         # Who goes away cancels what it asked for.
         self._runner = web.AppRunner(
             app, handle_signals=False, handler_cancellation=True, access_log=None, shutdown_timeout=DRAIN_SECONDS
@@ -26,7 +29,7 @@ class HttpServer:
         host, _, port = self._listen.rpartition(":")
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host.strip("[]"), int(port)).start()
+            await web.TCPSite(self._runner, host.strip("[]"), int(port), ssl_context=self._ssl).start()
         except OSError as error:
             raise OSError(
                 f"cannot listen on {self._listen}: {error.strerror}; give a free port of this machine"
@@ -39,9 +42,11 @@ class HttpServer:
 
 
 @asynccontextmanager
-async def http_served(service: str, listen: str, app: web.Application) -> AsyncIterator[HttpServer]:
+async def http_served(
+    service: str, listen: str, app: web.Application, tls: ServerTls | None = None
+) -> AsyncIterator[HttpServer]:
     """Serves at `listen` for as long as the block lasts and says where on stdout; not at all if `listen` is empty."""
-    server = HttpServer(listen, app)
+    server = HttpServer(listen, app, tls)
     if listen:
         print(f"HTTP {service} {await server.start()}", flush=True)
     try:

@@ -33,6 +33,13 @@ class ServerTls:
             require_client_auth=authorities is not None,
         )
 
+    def context(self) -> ssl.SSLContext:
+        """The same for a server that is not gRPC's."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.client_ca)
+        context.load_cert_chain(self.certificate, self.key)
+        context.verify_mode = ssl.CERT_NONE if self.client_ca is None else ssl.CERT_REQUIRED
+        return context
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientTls:
