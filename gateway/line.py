@@ -50,14 +50,16 @@ class Line:
             queue.remove(ticket)
             self._forget_if_empty(ticket.tenant)
 
-    def take_next(self, running: Mapping[str, int], room: int) -> Ticket | None:
+    def take_next(self, running: Mapping[str, int], room: int = 1) -> Ticket | None:
         """The oldest ticket of the tenant whose turn it is; None if all that wait run as many as they may.
 
         None too if that ticket needs more than the room: nobody overtakes it, or it might wait for ever.
         """
         heads = [queue[0] for queue in self._queues.values()]
         allowed = [
-            head.tenant for head in heads if running.get(head.tenant.name, 0) + head.num_places <= head.tenant.max_running
+            head.tenant
+            for head in heads
+            if running.get(head.tenant.name, 0) + head.num_places <= head.tenant.max_running
         ]
         if not allowed:
             return None

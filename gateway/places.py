@@ -53,7 +53,9 @@ class Places:
         num_running, num_waiting = self._running[tenant.name], self._line.num_waiting(tenant)
         if num_running + num_waiting + num_places > tenant.max_concurrent:
             held = num_running + num_waiting
-            raise self._refusal(f"tenant {tenant.name!r} has {held} requests running, its limit is {tenant.max_concurrent}")
+            raise self._refusal(
+                f"tenant {tenant.name!r} has {held} requests running, its limit is {tenant.max_concurrent}"
+            )
         room = min(self._limits.max_running - self.num_running, tenant.max_running - num_running)
         if num_places <= room:
             return

@@ -1,4 +1,4 @@
-"""The prompt as its caller gets it back: ids, text, log probabilities, part by part. Knows tokens; no peer, no client."""
+"""The prompt as its caller gets it back: ids, text, log probabilities, in parts. Knows tokens; no peer, no client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PromptEcho:
         """From the first token that is not told, up to position `end`."""
         token_ids = list(self._token_ids[self._num_told : end])
         self._num_told = end
-        return PromptPart(token_ids, self._text(token_ids), logprobs)
+        return PromptPart(token_ids=token_ids, text=self._text(token_ids), logprobs=logprobs)
 
     def _text(self, token_ids: Sequence[int]) -> str:
         if self._detokenizer is None:
