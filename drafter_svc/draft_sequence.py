@@ -20,6 +20,7 @@ from slipstream.cache.block_table import BlockTable
 from slipstream.exchange import Commit, Draft, DraftToken, LawKind, Update
 from slipstream.request import SequenceRequest
 from slipstream.sampling.philox import derive_key
+from slipstream.sampling.token_rules import make_token_rules
 
 
 class DraftSequence:
@@ -34,6 +35,10 @@ class DraftSequence:
             seed=request.seed,
             draft_key=derive_key(request.seed, request.nonce),
             sample_index=request.sample_index,
+        )
+        sampling = request.sampling
+        self.rules = make_token_rules(
+            sampling, request.token_ids, request.num_prompt_tokens, sampling.stop_token_ids
         )
         self.num_draft_tokens = request.num_draft_tokens
         self.fan_out = request.fan_out
@@ -175,6 +180,8 @@ class DraftSequence:
             if path not in branches and path is not trunk and path is not donor:
                 path.release()
         self.committed += new
+        if self.rules is not None:
+            self.rules.extend(new)
         if donor is not trunk:
             trunk.release()
             trunk.table, trunk.num_computed = donor.table, usable

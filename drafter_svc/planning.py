@@ -127,6 +127,8 @@ class Planner:
             draw=path.draw,
             num_wanted=max(1, path.goal - len(path.tokens)) if is_whole else 0,
             num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if is_whole else 0,
+            rules=sequence.rules,
+            drafted=[token.token_id for token in path.tokens] if sequence.rules else (),
         )
         plan.rows.append(PlannedRow(sequence, path, row))
         plan.num_tokens += num_tokens

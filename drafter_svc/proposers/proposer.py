@@ -8,6 +8,7 @@ from typing import Protocol
 
 from slipstream.exchange import DraftToken
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.token_rules import TokenRules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +38,8 @@ class Row:
     draw: int  # Draft.draw; with the position it names the DRAFT noise, so never the same for two tokens at one place
     num_wanted: int  # draft tokens wanted, a proposer may give fewer; 0 only fills the KV cache
     num_outcomes: int  # likely outcomes to name at each position
+    rules: TokenRules | None = None  # of the committed tokens
+    drafted: Sequence[int] = ()  # after those, all before the token to be drawn; empty without rules
 
     @property
     def end(self) -> int:

@@ -9,6 +9,8 @@ import torch
 from drafter_svc.proposers.proposer import Proposal, Row
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.sampling.draft_law import as_law, draw, guess_outcomes, sparse_laws
+from slipstream.sampling.rule_rows import RowContext
+from slipstream.sampling.ruled_law import drafting_logits
 from slipstream.sampling.target_law import shape_logits
 
 
@@ -48,7 +50,8 @@ class TokenChoice:
         rows: Sequence[Row],
     ) -> list[Proposal]:
         settings = [row.drawing for row in rows]
-        shaped = shape_logits(logits, [drawing.sampling for drawing in settings])
+        ruled = drafting_logits(logits, [RowContext(row.rules, row.drafted) for row in rows])
+        shaped = shape_logits(ruled, [drawing.sampling for drawing in settings])
         outcomes = guess_outcomes(
             shaped,
             [drawing.sampling for drawing in settings],
