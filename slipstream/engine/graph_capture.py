@@ -40,7 +40,8 @@ class GraphCapture:
         torch.cuda.synchronize(self._device)
         free = torch.cuda.mem_get_info(self._device)[0]
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Of this thread alone: the collectives' own threads may call CUDA meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             run()
         self.num_bytes += max(0, free - torch.cuda.mem_get_info(self._device)[0])
         replay: Replay = graph.replay

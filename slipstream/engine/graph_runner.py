@@ -104,7 +104,7 @@ class GraphRunner(ModelRunner):
         bucket = choose_bucket(self._buckets, StepSize.of(chunks, checks))
         if bucket is None or not self._buffers.holds(words):
             self.num_eager_steps += 1
-            verdicts = verify(self.forward(chunks), checks)
+            verdicts = self._verify_eagerly(chunks, checks)
             return lambda: verdicts
         self.num_graph_steps[bucket] += 1
         name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}"
@@ -116,6 +116,9 @@ class GraphRunner(ModelRunner):
             return with_logprobs(to_verdicts(checks, self._on_host), checks, scores)
 
         return verdicts_of_step
+
+    def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        return verify(self.forward(chunks), checks)
 
     def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
@@ -198,6 +201,9 @@ class GraphRunner(ModelRunner):
             block_size=block_size,
         )
         hidden = self._hidden(batch, tapped)
+        self._write_logits(bucket, hidden)
+
+    def _write_logits(self, bucket: Bucket, hidden: torch.Tensor) -> None:
         self._logits[: bucket.num_rows].copy_(self._model.logits(hidden))
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
@@ -205,18 +211,22 @@ class GraphRunner(ModelRunner):
         return ((bucket.query_len, self.max_model_len),) * bucket.num_seqs
 
     def _run_verification(self, bucket: Bucket, needs: Needs) -> None:
+        table = self._table(bucket, needs)
+        self._decided[: bucket.num_seqs].copy_(verify_table(self._logits[: bucket.num_rows], table))
+
+    def _table(self, bucket: Bucket, needs: Needs) -> CheckTable:
+        """Where a step of the bucket finds its checks."""
         inputs = self._buffers.inputs(bucket)
         plain = needs is Needs.MATCH
-        table = CheckTable(
+        return CheckTable(
             words=inputs.plain_words if plain else inputs.words,
             starts=inputs.row_starts,
             law_width=0 if plain else WIDEST_LAW,
             max_rows=self._most_rows,  # one kernel for all buckets
-            limited=needs is Needs.LIMITS,
+            limited=needs in (Needs.MIN_P, Needs.LIMITS),
             searched=needs is Needs.LIMITS,
             drawn=not plain,
         )
-        self._decided[: bucket.num_seqs].copy_(verify_table(self._logits[: bucket.num_rows], table))
 
 
 def make_graph_runner(

@@ -83,12 +83,30 @@ class StepBuffers:
         words: Ints,  # [num_rows, width], from check_words
     ) -> None:
         """Writes the step and starts its copy; the one before must have ended."""
-        parts, plain = self._host[bucket], Needs.of(words) is Needs.MATCH
+        parts, plain = self._host[bucket], is_plain(words)
         _write_chunks(parts, chunks)
         _write_starts(parts.row_starts, accumulate((len(check.draft) + 1 for check in checks), initial=0))
         _write_checks(parts.plain_words if plain else parts.words, words)
+        self._copy(bucket, plain)
+
+    def uploaded(self, bucket: Bucket, words: Ints) -> Ints:
+        """What an upload with these words has written, for ranks that do the same step."""
+        written: Ints = self._copies[bucket, is_plain(words)][1].numpy()
+        return written
+
+    def upload_again(self, bucket: Bucket, plain: bool, written: Ints) -> None:
+        """What another rank has uploaded; the step before must have ended."""
+        self._copies[bucket, plain][1].numpy()[:] = written
+        self._copy(bucket, plain)
+
+    def _copy(self, bucket: Bucket, plain: bool) -> None:
         on_device, host = self._copies[bucket, plain]
         on_device.copy_(host, non_blocking=True)
+
+
+def is_plain(words: Ints) -> bool:
+    """Whether these checks are uploaded without room for laws."""
+    return Needs.of(words) is Needs.MATCH
 
 
 @dataclass(frozen=True, slots=True)

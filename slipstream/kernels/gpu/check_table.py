@@ -71,12 +71,13 @@ class Needs(Enum):
 
     MATCH = "match"  # all rows are matched, none limited: nothing is drawn after they are decided
     LAWS = "laws"
+    MIN_P = "min_p"  # limits that need no search
     LIMITS = "limits"
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int32]) -> Needs:
         if words[:, Column.LIMITED].any():
-            return cls.LIMITS
+            return cls.LIMITS if is_searched(words) else cls.MIN_P
         return cls.LAWS if (words[:, Column.KIND] >= RowKind.RATIO).any() else cls.MATCH
 
 
@@ -110,9 +111,14 @@ def pack_checks(checks: Sequence[SequenceCheck], vocab_size: int, device: torch.
         law_width=(words.shape[1] - NUM_COLUMNS) // 2,
         max_rows=1 + max(len(check.draft) for check in checks),
         limited=bool(words[:, Column.LIMITED].any()),
-        searched=bool((words[:, Column.TOP_K] > 0).any() or (words[:, Column.TOP_P] != ONE).any()),
+        searched=is_searched(words),
         drawn=bool((words[:, Column.KIND] >= RowKind.RATIO).any()),
     )
+
+
+def is_searched(words: npt.NDArray[np.int32]) -> bool:
+    """Whether some row has a limit that must be searched for."""
+    return bool((words[:, Column.TOP_K] > 0).any() or (words[:, Column.TOP_P] != ONE).any())
 
 
 def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:

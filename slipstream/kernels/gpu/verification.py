@@ -6,12 +6,12 @@ again. Each GPU may hold a slice of the vocabulary: then statistics travel, logi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from slipstream.kernels.gpu.check_table import CheckTable, pack_checks
+from slipstream.kernels.gpu.check_table import NUM_COLUMNS, CheckTable, Column, pack_checks
 from slipstream.kernels.gpu.row_limits import row_limits
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics, tile_size
 from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
@@ -20,14 +20,7 @@ from slipstream.sampling.logprobs import score_asked, with_logprobs
 from slipstream.sampling.rule_rows import contexts_of
 from slipstream.sampling.ruled_law import ruled_logits
 from slipstream.sampling.token_masks import masked_logits
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularySlice:
-    """What one of several GPUs holds, and how it learns what the others found."""
-
-    first_token: int  # of this slice, divisible by 4
-    gather: Callable[[torch.Tensor], torch.Tensor]  # [rows, tiles, ...] of each GPU -> all of them along the tiles
+from slipstream.sampling.vocabulary_slice import VocabularySlice
 
 
 def verify(
@@ -44,6 +37,31 @@ def verify(
     return with_logprobs(to_verdicts(checks, decided), checks, words)
 
 
+def verify_slice(
+    logits: torch.Tensor,  # [num_rows, slice], this GPU's
+    checks: Sequence[SequenceCheck],  # that statistics of slices decide, at least one
+    vocabulary: VocabularySlice,
+) -> list[Verdict]:
+    """One verdict per check, from what every GPU's slice says."""
+    table = pack_checks(checks, vocabulary.vocab_size, logits.device)
+    return to_verdicts(checks, verify_table(logits, table, vocabulary))
+
+
+def without_unlikely(
+    logits: torch.Tensor,  # [num_rows, slice]
+    table: CheckTable,  # limited by min_p at most
+    vocabulary: VocabularySlice,
+) -> tuple[torch.Tensor, CheckTable]:
+    """Logits without what min_p removes, for which the largest of all slices is enough, and a table without limits."""
+    largest = vocabulary.gather(logits.amax(1, keepdim=True)).amax(1, keepdim=True)
+    floats = table.words[:, :NUM_COLUMNS].contiguous().view(torch.float32)
+    distances = (largest - logits) / floats[:, Column.TEMPERATURE, None]
+    words = table.words.clone()
+    words[:, Column.LIMITED] = 0
+    kept = logits.masked_fill(distances > floats[:, Column.MIN_P_REACH, None], -torch.inf)
+    return kept, replace(table, words=words, limited=False)
+
+
 def verify_table(
     target_logits: torch.Tensor,  # [num_rows, vocab], or this GPU's slice of it
     table: CheckTable,
@@ -51,7 +69,9 @@ def verify_table(
 ) -> torch.Tensor:
     """[num_seqs, 2] int32: draft tokens accepted, and the token after them. Only launches, so a graph can hold it."""
     if vocabulary is not None and table.limited:
-        raise ValueError("top_k, top_p and min_p need the whole vocabulary on one GPU; gather the logits first")
+        if table.searched:
+            raise ValueError("top_k and top_p need the whole vocabulary on one GPU; gather the logits first")
+        target_logits, table = without_unlikely(target_logits, table, vocabulary)
     first_token = vocabulary.first_token if vocabulary else 0
     parts = _gathered(row_statistics(target_logits, table, first_token), vocabulary)
     reach = row_limits(target_logits, table, parts, tile_size(*target_logits.shape)) if table.limited else None

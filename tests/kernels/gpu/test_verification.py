@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.kernels.gpu.check_table import pack_checks
+from slipstream.kernels.gpu.check_table import Column, pack_checks
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics
 from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
-from slipstream.kernels.gpu.verification import VocabularySlice, verify, verify_table
+from slipstream.kernels.gpu.verification import verify, verify_table, without_unlikely
 from slipstream.request import SamplingParams, VerificationMode
-from slipstream.sampling import verification
+from slipstream.sampling import target_law, verification
 from slipstream.sampling.check import SequenceCheck
-from tests.kernels.gpu.random_checks import LIMITED, PLAIN, RandomChecks
+from slipstream.sampling.vocabulary_slice import VocabularySlice
+from tests.kernels.gpu.random_checks import LIMITED, MIN_P, PLAIN, RandomChecks
 from tests.sampling.random_masks import cut_check
 
 
@@ -93,7 +94,21 @@ def test_limits_are_refused_on_a_slice(device: torch.device) -> None:
     check = RandomChecks(0, 64).check(SamplingParams(top_k=3), max_draft_tokens=0)
     table = pack_checks([check], 64, device)
     with pytest.raises(ValueError, match="gather the logits first"):
-        verify_table(torch.zeros(1, 32, device=device), table, VocabularySlice(32, lambda tensor: tensor))
+        verify_table(torch.zeros(1, 32, device=device), table, VocabularySlice(32, lambda tensor: tensor, 64))
+
+
+def test_min_p_needs_no_more_of_a_slice_than_its_largest_logit(device: torch.device) -> None:
+    source = RandomChecks(6, 96)
+    checks = [source.check(params) for params in (*MIN_P, *PLAIN[:2], *MIN_P)]
+    logits = source.logits(checks).to(device)
+    table = pack_checks(checks, 96, device)
+    vocabulary = VocabularySlice(32, lambda largest: logits.amax(1, keepdim=True), 96)
+    kept, unlimited = without_unlikely(logits[:, 32:64].clone(), table, vocabulary)
+    assert (table.limited, unlimited.limited) == (True, False)
+    assert (unlimited.words[:, Column.LIMITED] == 0).all()
+    params = [check.sampling for check in checks for _ in range(len(check.draft) + 1)]
+    shaped = target_law.shape_logits(logits.cpu(), params)[:, 32:64]
+    assert torch.equal(kept.cpu().isinf(), shaped.isinf())
 
 
 def test_equal_logits_share_one_fate_under_top_k_and_the_first_wins_when_greedy(device: torch.device) -> None:
