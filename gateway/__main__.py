@@ -66,7 +66,7 @@ def main(
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
 ) -> None:
-    """Serves slipstream.v1.Generation and KServe v2 for one or more verifiers, with drafts of drafters and of its own."""
+    """Serves slipstream.v1.Generation and KServe v2 for one or more verifiers, drafting by itself, too."""
     with command_line.mistakes_in_one_line():
         logs.configure(log_level, as_json=log_json)
         config = GatewayConfig(

@@ -38,9 +38,10 @@ async def read_json(kind: type[FieldsT], body: bytes) -> FieldsT:
     return parse_json(kind, body)
 
 
-def parse_json(kind: type[FieldsT], body: bytes | str) -> FieldsT:
+def parse_json(kind: type[FieldsT], body: bytes | str, *, strict: bool = True) -> FieldsT:
+    """Not strict, a number may be written as a string."""
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(body, strict=strict)
     except ValidationError as error:
         raise _in_our_words(error.errors(include_url=False)[0]) from error
 

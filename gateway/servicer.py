@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
-
-import grpc
 
 from gateway.admission import identified
+from gateway.calls import Context, deadline_of, tenant_of
 from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway, Running
 from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire, samples_to_wire
@@ -18,8 +15,6 @@ from slipstream.wire import codec
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
 REQUEST_ID_KEY = "request-id"  # in the initial metadata
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServicer):
@@ -45,14 +40,14 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     async def Tokenize(
         self, request: generation_pb2.TokenizeRequest, context: Context
     ) -> generation_pb2.TokenizeResponse:
-        self._tenant(context)
+        tenant_of(self._gateway, context)
         token_ids, tokens = await self._gateway.tokenize(request.model, prompt_from_wire(request.prompt))
         return generation_pb2.TokenizeResponse(token_ids=token_ids, tokens=tokens)
 
     async def ListModels(
         self, request: generation_pb2.ListModelsRequest, context: Context
     ) -> generation_pb2.ListModelsResponse:
-        self._tenant(context)
+        tenant_of(self._gateway, context)
         models = await self._gateway.models()
         return generation_pb2.ListModelsResponse(models=[codec.model_info_to_wire(info) for info in models])
 
@@ -60,25 +55,15 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     async def _complete(self, request: generation_pb2.GenerateRequest, context: Context) -> AsyncIterator[Running]:
         tenant, completion = self._read(request, context)
         await context.send_initial_metadata(((REQUEST_ID_KEY, completion.request_id),))
-        async with self._gateway.complete(tenant, completion, _deadline(context)) as running:
+        async with self._gateway.complete(tenant, completion, deadline_of(context)) as running:
             yield running
 
     def _read(self, request: generation_pb2.GenerateRequest, context: Context) -> tuple[Tenant, Completion]:
         name = ""
         try:
-            tenant = self._tenant(context)
+            tenant = tenant_of(self._gateway, context)
             name = tenant.name
             return tenant, identified(completion_from_wire(request))
         except Exception as error:
             self._gateway.refuse(request.request_id, name, error)
             raise
-
-    def _tenant(self, context: Context) -> Tenant:
-        metadata = context.invocation_metadata() or ()
-        values = [value for name, value in metadata if name == "authorization"]
-        return self._gateway.tenants.authenticate(str(values[0]) if values else "")
-
-
-def _deadline(context: Context) -> float | None:
-    remaining = context.time_remaining()
-    return None if remaining is None else time.monotonic() + remaining
