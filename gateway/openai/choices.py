@@ -65,7 +65,9 @@ async def _run(
 def _parts(delta: Delta, first: int, num_samples: int) -> Iterator[Part]:
     """The prompt is told once, but it is the beginning of every sample's choice."""
     if delta.prompt is not None:
-        yield from (Part(first + sample, Delta(prompt=delta.prompt)) for sample in range(num_samples))
+        for sample in range(num_samples):
+            own = replace(delta.prompt, token_ids=list(delta.prompt.token_ids))  # each choice adds to its own
+            yield Part(first + sample, Delta(prompt=own))
         delta = replace(delta, prompt=None)
     if delta.token_ids or delta.text or delta.usage:
         yield Part(first + delta.index, delta)
