@@ -36,6 +36,11 @@ class Acceptance:
         for rate in (self._overall, self.drafted, *self._by_position):
             rate.fade()
 
+    def fade_to(self, passes: float) -> None:
+        """What was seen is old: it counts for no more than so many passes."""
+        for rate in (self._overall, self.drafted, *self._by_position):
+            rate.fade_to(passes)
+
     def rate(self, position: int) -> float:
         expected = self._overall.mean(COLD_RATE) if self._parent is None else self._parent.rate(position)
         return self._by_position[position].mean(expected)

@@ -70,6 +70,7 @@ def admit(
         sampling=sampling,
         mode=tenant.verification_mode,
         seed=secrets.randbits(64) if completion.seed is None else completion.seed,
+        shares_seed=completion.seed is not None,
         num_draft_tokens=tenant.num_draft_tokens if proposers else 0,
         fan_out=tenant.fan_out,
         max_wait_us=round(tenant.max_wait_ms * 1000),

@@ -69,6 +69,12 @@ class Evidence:
         for acceptance in self._acceptance.values():
             acceptance.fade()
 
+    def fade_to(self, name: str, passes: float) -> None:
+        """What was seen of this proposer is old."""
+        self.acceptance(name).fade_to(passes)
+        for rates in (self._hits, self._late, self._waits):
+            rates[name].fade_to(passes)
+
     def acceptance(self, name: str) -> Acceptance:
         if name not in self._acceptance:
             parent = None if self._parent is None else self._parent.acceptance(name)

@@ -23,5 +23,11 @@ class Rate:
         self._sum *= self._decay
         self.trials *= self._decay
 
+    def fade_to(self, trials: float) -> None:
+        """What was seen is old: it counts for no more than so many trials."""
+        if self.trials > trials:
+            self._sum *= trials / self.trials
+            self.trials = trials
+
     def mean(self, expected: float) -> float:
         return (self._sum + self._weight * expected) / (self.trials + self._weight)

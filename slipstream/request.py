@@ -168,6 +168,7 @@ class SequenceRequest:
     sampling: SamplingParams
     mode: VerificationMode = VerificationMode.RATIO
     seed: int = 0  # key of the RESIDUAL noise, 64 bits
+    shares_seed: bool = False  # another request may have it: the caller gave it; stays in the gateway
     nonce: int = 0  # fresh per open; joins the key of ACCEPT (verifier) or DRAFT (drafter) noise, 64 bits
     sample_index: int = 0
     num_draft_tokens: int = 0  # K: most draft tokens in one verify pass

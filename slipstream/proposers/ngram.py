@@ -31,6 +31,12 @@ class NgramProposer:
     def __len__(self) -> int:
         return len(self._tokens)
 
+    @property
+    def match_length(self) -> int:
+        """How many of the last tokens stood somewhere before; 0 if too few to propose anything."""
+        end = self._best_match()
+        return self._match_length(end) if end else 0
+
     def extend(self, token_ids: Sequence[int]) -> None:
         """Append committed tokens."""
         for token_id in token_ids:

@@ -21,6 +21,15 @@ def test_without_weight_only_what_was_seen_counts() -> None:
     assert rate.mean(0.9) == 0.25
 
 
+def test_what_is_old_counts_for_no_more_than_it_is_given() -> None:
+    rate = Rate(0.99, 4.0)
+    for _ in range(500):
+        rate.add(1.0)
+    rate.fade_to(4.0)
+    assert rate.trials == 4.0
+    assert rate.mean(0.0) == pytest.approx(0.5)
+
+
 def test_what_was_seen_fades() -> None:
     rate = Rate(0.5, 1.0)
     rate.add(1.0)

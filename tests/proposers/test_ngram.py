@@ -34,6 +34,12 @@ def test_a_repetition_goes_on_for_as_long_as_asked() -> None:
     assert NgramProposer([1, 2, 3, 1, 2, 3, 1, 2]).propose(7) == (3, 1, 2, 3, 1, 2, 3)
 
 
+def test_it_says_how_long_its_match_is() -> None:
+    assert NgramProposer([1, 2, 3, 4, 9, 1, 2]).match_length == 2
+    assert NgramProposer([1, 2, 3, 4, 9, 1, 2, 3, 4]).match_length == 4
+    assert NgramProposer([1, 2, 3]).match_length == 0
+
+
 @pytest.mark.parametrize("tokens", [[], [1], [1, 2], [1, 2, 3, 2]])
 def test_without_a_match_it_proposes_nothing(tokens: list[int]) -> None:
     assert NgramProposer(tokens).propose(4) == ()
