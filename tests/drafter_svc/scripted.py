@@ -18,6 +18,7 @@ from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, ModelInf
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key
+from slipstream.sampling.token_rules import make_token_rules
 from slipstream.sampling.verification import verify_reference
 from verifier_svc.draft_tree import DraftTree, after_committed
 
@@ -208,6 +209,7 @@ class ScriptedVerifier:
             mode=self.request.mode,
             seed=self.request.seed,
             accept_key=derive_key(self.request.seed, self.request.nonce + 1),
+            rules=make_token_rules(self.request.sampling, self.committed, self.request.num_prompt_tokens, ()),
         )
         (verdict,) = verify_reference(torch.tensor(np.array([self._logits(c) for c in contexts])), [check])
         commit = Commit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -75,6 +76,25 @@ def test_a_draft_model_equal_to_the_target_is_accepted_whole_and_always_there_in
         if not (temperature and mode is RATIO):  # a law of counts is not quite the target's
             assert commit.num_accepted == opened.num_draft_tokens
         setup.commit(commit)
+
+
+@pytest.mark.parametrize("temperature, mode", [(0.0, RATIO), (1.0, COUPLED)])
+def test_under_penalties_and_bad_words_the_drafts_are_still_accepted_whole(
+    temperature: float, mode: VerificationMode
+) -> None:
+    plain = request(temperature=temperature, mode=mode)
+    ruled = replace(
+        plain.sampling, frequency_penalty=1.5, repetition_penalty=1.3, bad_words=((7,), (2, 3)), logit_bias=((4, 1.0),)
+    )
+    opened = replace(plain, sampling=ruled)
+    setup, verifier = Setup(), ScriptedVerifier(opened)
+    setup.open(opened)
+    for _ in range(12):
+        verifier.insert(setup.drafts())
+        commit = verifier.run_pass()
+        assert commit.num_accepted == opened.num_draft_tokens
+        setup.commit(commit)
+    assert 7 not in verifier.committed[5:]
 
 
 def test_after_a_hit_nothing_is_drafted_anew_for_the_position_that_is_covered() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from drafter_svc.proposers.proposer import Drawing, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.exchange import LAW_TOTAL, LawKind
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.token_rules import TokenRules
 
 IDS = torch.tensor([2, 5, 7, 11])
 LOGITS = torch.tensor([[0.0, 1.0, 3.0, 2.0]])
@@ -45,6 +48,22 @@ def test_a_drawn_token_carries_its_law_and_a_coupled_one_none() -> None:
 def test_padding_is_never_drafted() -> None:
     (proposal,) = choice(num_target_ids=7).choose(LOGITS, [row(0.0)])
     assert proposal.token.token_id == 5
+
+
+def test_a_row_with_nothing_left_that_it_knows_drafts_what_it_would_without_rules() -> None:
+    sampling = SamplingParams(temperature=0.0, allowed_token_ids=(3, 4))  # all unknown to this drafter
+    rules = TokenRules(sampling, (1,), 1, ())
+    known = TokenRules(SamplingParams(temperature=0.0, bad_words=((7,), (5, 11))), (5,), 1, ())
+    unknown, second, third = choice().choose(
+        LOGITS.repeat(3, 1),
+        [
+            replace(row(0.0), rules=rules),
+            replace(row(0.0), rules=known, drafted=(2,)),
+            replace(row(0.0), rules=known, drafted=()),
+        ],
+    )
+    assert (unknown.token.token_id, second.token.token_id, third.token.token_id) == (7, 11, 5)
+    assert third.outcomes == (5, 2)
 
 
 def test_no_rows_need_no_tokens() -> None:
