@@ -108,6 +108,10 @@ class Cluster:
     def address(self, name: str) -> str:
         return self._addresses[name]
 
+    def http_address(self) -> str:
+        """Of a gateway with `--http-listen`."""
+        return self._running["gateway"].http_address
+
     def _start(self, name: str, command: list[str], place: Place) -> str:
         address = f"{place.address}:{free_port()}"
         self._commands[name] = [*place.prefix, *command, "--listen", address]
