@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
 from slipstream.engine.sequence import EngineSequence
-from slipstream.exchange import Draft, DraftToken, LawKind, Update
-from slipstream.proposers.ngram import NAME as NGRAM
-from slipstream.proposers.ngram import NgramProposer
+from slipstream.exchange import Draft, Update
 from slipstream.request import SequenceRequest
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key
 from slipstream.sampling.token_rules import make_token_rules
 from verifier_svc.draft_check import Refusal, refusal
 from verifier_svc.draft_tree import DraftPath, DraftTree, after_committed
+from verifier_svc.local_drafts import LocalDrafts
 from verifier_svc.patience import Patience
 from verifier_svc.prompt_scores import PromptScores
 from verifier_svc.stopping import StopRule
@@ -32,7 +31,7 @@ class ActiveSequence:
         engine: EngineSequence,
         stop: StopRule,
         *,
-        local_proposers: Collection[str],
+        local: LocalDrafts,
         opened_at: float,
     ) -> None:
         self.stream = stream
@@ -50,8 +49,8 @@ class ActiveSequence:
         self.prompt_scores = PromptScores(request)
         self._started_at = opened_at  # the pass that is under way
         self._tree = DraftTree()
-        self._ngram = NgramProposer() if NGRAM in local_proposers and NGRAM in request.proposers else None
-        self._has_remote_proposer = bool(set(request.proposers) - set(local_proposers))
+        self._local = local
+        self._guide = local.guide
         self._silent = False  # the last wait for drafts ran out and nothing came since
         self._accept_key = derive_key(request.seed, request.nonce)
         self._rules = make_token_rules(
@@ -70,12 +69,13 @@ class ActiveSequence:
     def awaits_drafts(self) -> bool:
         """Whether giving it time may bring drafts (waiting.py says why each condition)."""
         return (
-            self._has_remote_proposer
+            self._local.waits_for_others
             and not self._silent
             and self.max_wait_us > 0
             and self.engine.most_draft_tokens > 0
             and self.engine.num_uncomputed == 1
             and not self.has_drafts
+            and not self._local.come_first(self.engine.most_draft_tokens)
         )
 
     @property
@@ -107,8 +107,8 @@ class ActiveSequence:
         self.waited += now - self.ready_at
         self.started = True
         self._started_at = now
-        path = self._tree.best_path(share.num_draft_tokens, self.request.proposers)
-        return path if path.tokens else self._local_path(share.num_draft_tokens)
+        path = self._choose_path(share.num_draft_tokens)
+        return path if self._guide is None else self._guide.cut(path)
 
     def chunk(self, share: Share, path: DraftPath, num_fed: int = 0) -> Chunk:
         """The tokens to feed, less the first `num_fed`, which are fed otherwise; there may be none left.
@@ -134,6 +134,8 @@ class ActiveSequence:
             accept_key=self._accept_key,
             sample_index=self.request.sample_index,
             rules=self._rules,
+            cut=path.cut,
+            fill_masks=None if self._guide is None else self._guide.filler(path),
         )
 
     def note_pass(self, share: Share, path: DraftPath, num_accepted: int, now: float) -> None:
@@ -144,22 +146,26 @@ class ActiveSequence:
             )
 
     def may_go_on(self, token_ids: Sequence[int], vocab_size: int) -> bool:
-        """Whether the request's rules left any token to follow the committed ones and these."""
-        return self._rules is None or self._rules.allows_any(token_ids, vocab_size)
+        """Whether the request's rules and grammar left a token to follow all but the last of these, which came then."""
+        if self._rules is not None and not self._rules.allows_any(token_ids[:-1], vocab_size):
+            return False
+        return self._guide is None or self._guide.allows(token_ids)
 
     def commit(self, token_ids: tuple[int, ...], num_accepted: int) -> None:
         """Makes tokens final: the engine keeps their KV, the tree what agrees with them."""
         self.engine.commit(token_ids, num_accepted)
         if self._rules is not None:
             self._rules.extend(token_ids)
+        if self._guide is not None:
+            self._guide.advance(token_ids)
         self._tree.advance(token_ids)
         self.num_commits += 1
         self.waited = 0.0
         self.hit = None
 
-    def _local_path(self, num_tokens: int) -> DraftPath:
-        if self._ngram is None or num_tokens == 0:
-            return DraftPath()
-        self._ngram.extend(self.engine.token_ids[len(self._ngram) :])
-        tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in self._ngram.propose(num_tokens))
-        return DraftPath(NGRAM, tokens) if tokens else DraftPath()
+    def _choose_path(self, num_tokens: int) -> DraftPath:
+        if not self._local.come_first(num_tokens):
+            path = self._tree.best_path(num_tokens, self.request.proposers)
+            if path.tokens:
+                return path
+        return self._local.path(num_tokens, self.engine.token_ids)

@@ -16,6 +16,7 @@ class DraftPath:
 
     proposer: str = ""
     tokens: tuple[DraftToken, ...] = ()
+    cut: DraftToken | None = None  # drafted after them, but impossible under the sequence's grammar: not fed
 
 
 @dataclass(slots=True, eq=False)

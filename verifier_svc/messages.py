@@ -22,11 +22,18 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarCompiled:
+    """The grammar of a sequence that was to be opened is compiled, or cannot be."""
+
+    sequence_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamEnded:
     """Nobody listens any more: everything opened on the stream is to be freed."""
 
 
-Message: TypeAlias = SequenceRequest | Update | Close | DraftBatch | Refuse | StreamEnded
+Message: TypeAlias = SequenceRequest | Update | Close | DraftBatch | Refuse | GrammarCompiled | StreamEnded
 Event: TypeAlias = tuple[int, Message]  # the stream, and what came on it
 
 

@@ -18,6 +18,7 @@ from slipstream.tracing import NO_TRACE, Trace, tracing
 from slipstream.wire import server
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_svc.config import VerifierConfig
+from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.messages import Event, StreamOutput
 from verifier_svc.servicer import VerifierServicer
 from verifier_svc.streams import OutgoingStreams
@@ -37,7 +38,7 @@ def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE) -> Verifier:
     )
     folder = engine.model if engine.model.is_dir() else engine.model.parent
     tokenizer = Tokenizer.from_folder(folder)
-    local_proposers = (NGRAM,) if config.ngram_fallback else ()
+    local_proposers = (NGRAM, GRAMMAR) if config.ngram_fallback else (GRAMMAR,)
     runner = make_runner(engine, trace=trace)
     warm_up(runner)
     return Verifier(runner, tokenizer, scheduler, local_proposers=local_proposers, trace=trace)
@@ -88,6 +89,7 @@ async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> No
     servicer = VerifierServicer(
         engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics, trace
     )
+    verifier.compile_apart(engine.post)
     if config.engine.device != "cpu":
         verifier.send_during_steps(engine.send)
     engine.start()

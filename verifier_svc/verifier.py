@@ -25,7 +25,8 @@ from slipstream.sampling.check import Verdict
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace
 from verifier_svc.admission import Served
-from verifier_svc.messages import Close, Event, Refuse, StreamEnded, StreamOutput
+from verifier_svc.guide import NAME as GRAMMAR
+from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
 from verifier_svc.verify_pass import Pass, take_scores
@@ -46,7 +47,7 @@ class Verifier:
         tokenizer: Tokenizer,
         scheduler: Scheduler,
         *,
-        local_proposers: Collection[str] = (NGRAM,),
+        local_proposers: Collection[str] = (NGRAM, GRAMMAR),
         clock: Callable[[], float] = time.monotonic,
         trace: Trace = NO_TRACE,
     ) -> None:
@@ -82,8 +83,14 @@ class Verifier:
                         self.metrics.dropped_drafts.add(1, refusal)
             case Refuse(failure):
                 self.sequences.refuse(stream, failure)
+            case GrammarCompiled(sequence_id):
+                self.sequences.open_compiled(stream, sequence_id)
             case StreamEnded():
                 self.sequences.end_stream(stream)
+
+    def compile_apart(self, post: Callable[[Event], None]) -> None:
+        """From now on nothing waits for a grammar but the sequence that asks for it; `post` takes what ends that."""
+        self.sequences.openings.post = post
 
     def send_during_steps(self, send: Send) -> None:
         """From now on what a step has to say waits until the next one is launched, if one can start at once.
@@ -96,8 +103,7 @@ class Verifier:
     def next_wake(self) -> float | None:
         if self._held:
             return self._clock()
-        deadlines = (active.deadline for active in self.sequences.all)
-        wake = min(next_start(self.sequences.all), min(deadlines, default=math.inf))
+        wake = min(next_start(self.sequences.all), self.sequences.next_deadline)
         return None if wake == math.inf else wake
 
     def step(self) -> list[StreamOutput] | None:
@@ -182,9 +188,9 @@ class Verifier:
         active = one.active
         active.note_pass(one.share, one.path, verdict.num_accepted, active.ready_at)
         taken = active.stop.take(verdict.token_ids)
-        accepted = verdict.token_ids[: verdict.num_accepted]
-        if taken.num_tokens > len(accepted) and not active.may_go_on(accepted, self.served.vocab_size):
-            self.sequences.end_without_tokens(active, len(accepted))
+        added_one = taken.num_tokens > verdict.num_accepted
+        if added_one and not active.may_go_on(verdict.token_ids, self.served.vocab_size):
+            self.sequences.end_without_tokens(active, verdict.num_accepted)
             return []
         commit = Commit(
             sequence_id=active.request.sequence_id,

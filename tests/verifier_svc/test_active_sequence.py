@@ -11,6 +11,7 @@ from slipstream.sampling.philox import derive_key
 from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.draft_check import Refusal
 from verifier_svc.draft_tree import DraftPath
+from verifier_svc.local_drafts import LocalDrafts
 from verifier_svc.stopping import StopRule
 
 PROMPT = (5, 6, 7, 5, 6)
@@ -30,7 +31,7 @@ def make_active(tokenizer):
         engine = EngineSequence(BlockPool(16, 4), PROMPT, tenant="", max_len=25, num_draft_tokens=4)
         engine.start()
         stop = StopRule(request, eos_token_ids=(), max_len=25, tokenizer=tokenizer)
-        return ActiveSequence(1, request, engine, stop, local_proposers=local_proposers, opened_at=10.0)
+        return ActiveSequence(1, request, engine, stop, local=LocalDrafts(request, local_proposers), opened_at=10.0)
 
     return make
 
