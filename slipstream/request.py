@@ -115,6 +115,8 @@ class SamplingParams:
         _require(
             len(self.stop_strings) <= MAX_STOP_STRINGS, "stop", len(self.stop_strings), f"<= {MAX_STOP_STRINGS} strings"
         )
+        ends = self.grammar is None or not self.ignore_eos
+        _require(ends, "ignore_eos", self.ignore_eos, "False with a grammar, whose end the end token is")
         # An unbounded list would grow past what one message may hold, and take everyone's stream down with it.
         num_stop_ids = len(self.stop_token_ids)
         _require(num_stop_ids <= MAX_STOP_TOKEN_IDS, "stop_token_ids", num_stop_ids, f"<= {MAX_STOP_TOKEN_IDS} ids")
