@@ -148,7 +148,6 @@ def _check_sampling_ids(sampling: SamplingParams, vocab_size: int) -> None:
 def _refuse_unserved(completion: Completion) -> None:
     """What a caller may write but this gateway does not serve is refused, never silently left out."""
     asked = {
-        "grammar": completion.grammar is not None,
     }
     for name, wanted in asked.items():
         if wanted:
