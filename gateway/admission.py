@@ -54,7 +54,6 @@ def admit(
             f"prompt has {len(prompt_ids)} tokens; it must be <= {info.max_model_len - 1}, "
             f"for the context of {info.name!r} is {info.max_model_len} tokens and holds the output too"
         )
-    _refuse_unserved(completion)
     if len(prompt_ids) > tenant.max_prompt_tokens:
         raise InvalidRequest(
             f"prompt has {len(prompt_ids)} tokens; it must be <= {tenant.max_prompt_tokens}, your tenant's limit"
@@ -143,14 +142,3 @@ def _check_sampling_ids(sampling: SamplingParams, vocab_size: int) -> None:
     check_ids("allowed_token_ids", sampling.allowed_token_ids, vocab_size)
     for word in sampling.bad_words:
         check_ids("bad_words", word, vocab_size)
-
-
-def _refuse_unserved(completion: Completion) -> None:
-    """What a caller may write but this gateway does not serve is refused, never silently left out."""
-    asked = {
-    }
-    for name, wanted in asked.items():
-        if wanted:
-            raise InvalidRequest(
-                f"{name} is {getattr(completion, name)!r}; this gateway does not serve it, leave it out"
-            )
