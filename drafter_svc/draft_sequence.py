@@ -13,6 +13,7 @@ from itertools import count
 
 from drafter_svc.commit_order import CommitOrder
 from drafter_svc.enumeration import Outcome, OutcomeHistory
+from drafter_svc.feature_feed import FeatureFeed, FeatureRows
 from drafter_svc.path import Path
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal
 from slipstream.cache.block_pool import BlockPool
@@ -46,6 +47,7 @@ class DraftSequence:
         self.history = OutcomeHistory()
         self.branches: list[Path] = []
         self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
+        self.features = FeatureFeed(limits.feature_size)
         self._pool = pool
         self._limits = limits
         self._stop_below = stop_below
@@ -58,7 +60,8 @@ class DraftSequence:
     # What there is to do
 
     def trunk_has_work(self) -> bool:
-        return not self.starved and (not self.trunk.is_complete or self._branches_wait_for_trunk())
+        wanted = not self.trunk.is_complete or self._branches_wait_for_trunk()
+        return wanted and not self.starved and self.num_to_feed(self.trunk) > 0
 
     def unfinished_branches(self) -> list[Path]:
         return [branch for branch in self.branches if not branch.is_complete]
@@ -80,7 +83,14 @@ class DraftSequence:
         return min(path.num_computed, len(self.committed) + len(path.tokens) - 1)
 
     def num_to_feed(self, path: Path) -> int:
-        return len(self.committed) + len(path.tokens) - self.start_of(path)
+        """Of these, how many one row may feed now."""
+        num_committed = len(self.committed)
+        end = num_committed + len(path.tokens)
+        return self.features.most_tokens(self.start_of(path), end, num_committed, waits=path is self.trunk)
+
+    def features_to_feed(self, path: Path, num_tokens: int) -> FeatureRows | None:
+        start = self.start_of(path)
+        return self.features.rows_for(start, start + num_tokens, len(self.committed))
 
     # What happens
 
@@ -99,6 +109,8 @@ class DraftSequence:
 
     def take(self, path: Path, proposals: Sequence[Proposal], end: int) -> None:
         """A step has fed `path` up to position `end` and drawn `proposals`."""
+        if self.start_of(path) <= path.num_by_target and end <= self.features.num_fed_by_target(len(self.committed)):
+            path.num_by_target = end
         path.num_computed = end
         was_complete = path.is_complete
         path.take(proposals, self._stop_below)
@@ -120,7 +132,9 @@ class DraftSequence:
         if any(b.num_shared == shared and b.tokens[shared].token_id == token_id for b in self.branches):
             self.pending.remove(outcome)
             return None
-        table, copies = self.trunk.table.fork(len(self.committed) + shared)
+        # With features the KV of a token lies in the slot of the one before it, whose feature it was fed with.
+        lag = 1 if self.features.is_needed else 0
+        table, copies = self.trunk.table.fork(len(self.committed) + shared - lag)
         self.pending.remove(outcome)
         branch = self._new_branch(table, shared, token_id, num_drafted)
         branch.probability = outcome.probability
@@ -184,8 +198,11 @@ class DraftSequence:
             trunk.release()
             trunk.table, trunk.num_computed = donor.table, usable
             trunk.table.truncate(usable)
+            trunk.num_by_target = donor.num_by_target
         for path in alive:
             path.advance(len(new))
+        if self.features.is_needed:  # what it fed itself with is computed again from what the target now says
+            trunk.num_computed = min(trunk.num_computed, trunk.num_by_target)
         self.trunk, self.branches = trunk, branches
         self._begin_round()
 
@@ -201,7 +218,8 @@ class DraftSequence:
         return found[-1] if found else self._new_path()
 
     def _usable_kv(self, path: Path, new: Sequence[int]) -> int:
-        return min(path.num_computed, len(self.committed) + path.common_length(new))
+        computed = path.num_by_target if self.features.is_needed else path.num_computed
+        return min(computed, len(self.committed) + path.common_length(new))
 
     def _begin_round(self) -> None:
         self.pending = []
@@ -253,6 +271,7 @@ class DraftSequence:
             next(self._draw_numbers),
             goal=len(assumed) + num_drafted,
             num_computed=len(self.committed) + shared,
+            num_by_target=min(self.trunk.num_by_target, len(self.committed) + shared),
             num_shared=shared,
             num_sent=len(assumed),
             tokens=[DraftToken(assumed_id, LawKind.ASSUMED) for assumed_id in assumed],

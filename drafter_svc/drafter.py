@@ -18,7 +18,7 @@ from drafter_svc.planning import Plan, Planner
 from drafter_svc.proposers.proposer import Proposer
 from slipstream.cache.block_pool import BlockPool
 from slipstream.errors import Exhausted, InvalidRequest, VocabularyMismatch
-from slipstream.exchange import CommitBatch, Draft, DraftBatch, ModelInfo, SequenceFailure, Update
+from slipstream.exchange import CommitBatch, Draft, DraftBatch, Features, ModelInfo, SequenceFailure, Update
 from slipstream.request import SequenceRequest
 
 StreamId = int
@@ -45,6 +45,14 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """The target's features of committed tokens."""
+
+    stream: StreamId
+    features: tuple[Features, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     stream: StreamId
     sequence_id: int
@@ -55,7 +63,7 @@ class StreamEnded:
     stream: StreamId
 
 
-Event = Opened | Updated | Committed | Closed | StreamEnded
+Event = Opened | Updated | Committed | Told | Closed | StreamEnded
 Output = list[tuple[StreamId, DraftBatch | SequenceFailure]]
 
 
@@ -107,6 +115,9 @@ class Drafter:
                     sequence.update(replace(update, fan_out=min(update.fan_out, self._max_branches)))
             case Committed():
                 self._commit(event)
+            case Told(stream, features):
+                for told in features:
+                    self._tell(stream, told)
             case Closed(stream, sequence_id):
                 self._close(stream, sequence_id)
             case StreamEnded(ended):
@@ -149,6 +160,11 @@ class Drafter:
                 f"the target's vocabulary is {request.vocabulary_hash or 'not given'}, that of draft model "
                 f"{self._model.name!r} is {self._model.vocabulary_hash}; use a draft model of the target's vocabulary"
             )
+        if self._model.features not in ("", request.features):
+            raise InvalidRequest(
+                f"features is {request.features or 'empty'}, and draft model {self._model.name!r} is made for "
+                f"{self._model.features}; start the verifier with `--features` and this very head"
+            )
         if request.adapter:
             raise InvalidRequest(f"adapter is {request.adapter!r}; this drafter has none, leave it empty")
         if min(request.token_ids) < 0:
@@ -173,6 +189,14 @@ class Drafter:
                 self._close(event.stream, commit.sequence_id)
             else:
                 sequence.commit(commit, event.received)
+
+    def _tell(self, stream: StreamId, told: Features) -> None:
+        if sequence := self._sequences.get((stream, told.sequence_id)):
+            try:
+                sequence.features.add(told)
+            except InvalidRequest as error:  # another head's: it would never be drafted for
+                self._failures.append((stream, SequenceFailure(told.sequence_id, error)))
+                self._close(stream, told.sequence_id)
 
     def _close(self, stream: StreamId, sequence_id: int) -> None:
         if sequence := self._sequences.pop((stream, sequence_id), None):

@@ -16,6 +16,7 @@ class Path:
     draw: int  # Draft.draw of the tokens being drawn
     goal: int = 0  # tokens it is to have
     num_computed: int = 0  # positions from 0 on whose KV the table holds
+    num_by_target: int = 0  # of those, how many from 0 on were computed from the target's features, if they are needed
     num_shared: int = 0  # leading tokens that are also the trunk's; the next one is the guessed outcome
     num_sent: int = 0  # leading tokens that the verifier knows or will have when this path matters
     probability: float = 1.0  # that it comes true
@@ -82,4 +83,4 @@ class Path:
     def release(self) -> None:
         """Gives the KV back; the tokens stay."""
         self.table.release()
-        self.num_computed = 0
+        self.num_computed = self.num_by_target = 0

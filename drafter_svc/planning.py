@@ -129,6 +129,7 @@ class Planner:
             num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if is_whole else 0,
             rules=sequence.rules,
             drafted=[token.token_id for token in path.tokens] if sequence.rules else (),
+            features=sequence.features_to_feed(path, num_tokens),
         )
         plan.rows.append(PlannedRow(sequence, path, row))
         plan.num_tokens += num_tokens

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
+from pathlib import Path
 
 from drafter_svc.config import DrafterConfig
 from drafter_svc.drafter import Drafter, Event, Output
 from drafter_svc.proposers import make_proposer
 from drafter_svc.servicer import DrafterServicer
 from drafter_svc.warm_up import warm_up
+from slipstream.config import EngineConfig
 from slipstream.engine.engine_thread import EngineThread, apart
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
 from slipstream.metrics.load import load_gauges
 from slipstream.models.draft_checkpoint import tokenizer_folder
+from slipstream.models.eagle3_checkpoint import feature_fingerprint, is_eagle3_folder
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import server
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
@@ -23,7 +26,7 @@ from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
 
 def make_drafter(config: DrafterConfig) -> Drafter:
     """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
-    tokenizer = Tokenizer.from_folder(tokenizer_folder(config.engine.model, config.engine.target_model))
+    tokenizer = Tokenizer.from_folder(_tokenizer_folder(config.engine))
     proposer = make_proposer(config, tokenizer.vocab_size)
     warm_up(proposer)
     model = ModelInfo(
@@ -35,8 +38,16 @@ def make_drafter(config: DrafterConfig) -> Drafter:
         device=config.engine.device,
         version=version("slipstream"),
         proposers=(config.proposer,),
+        features=feature_fingerprint(config.engine.model) if proposer.limits.feature_size else "",
     )
     return Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs, stop_below=config.stop_below)
+
+
+def _tokenizer_folder(engine: EngineConfig) -> Path:
+    """A head has its target's tokenizer, and seldom a copy of it."""
+    if is_eagle3_folder(engine.model):
+        return engine.target_model or engine.model
+    return tokenizer_folder(engine.model, engine.target_model)
 
 
 def instruments(drafter: Drafter) -> list[Instrument]:

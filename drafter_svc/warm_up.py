@@ -5,7 +5,10 @@ Knows a proposer and its limits; no sequence is open yet, so nothing reads the K
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+
+import numpy as np
 
 from drafter_svc.proposers.proposer import Drawing, Proposer, Row
 from slipstream.request import SamplingParams, VerificationMode
@@ -19,11 +22,13 @@ def warm_up(proposer: Proposer) -> None:
     """A prompt, then one draft token for each kind of drawing, alone and together."""
     limits = proposer.limits
     room = min(NUM_TOKENS, limits.max_model_len, limits.num_blocks * limits.block_size)
-    if room < 2:
+    if room < 3:
         return
     blocks = range(-(-room // limits.block_size))
     drawings = [_drawing(sampling, mode) for sampling, mode in product(SAMPLINGS, VerificationMode)]
-    proposer.propose([_row([0] * (room - 1), 0, blocks, drawings[0], num_wanted=0)])
+    features = np.zeros((room - 2, limits.feature_size), np.uint16) if limits.feature_size else None
+    prompt = _row([0] * (room - 1), 0, blocks, drawings[0], num_wanted=0)
+    proposer.propose([replace(prompt, features=features)])
     rows = [_row([0], room - 1, blocks, drawing, num_wanted=1) for drawing in drawings]
     for group in (*([row] for row in rows), rows):
         proposer.propose(group)

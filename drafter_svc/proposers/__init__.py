@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from drafter_svc.config import DrafterConfig
-from drafter_svc.proposers import draft_model
+from drafter_svc.proposers import draft_model, eagle3
 from drafter_svc.proposers.proposer import Proposer
 
-NAMES: Final[Sequence[str]] = (draft_model.NAME,)
+NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME)
 
 
 def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
     """The proposer that the configuration names, loaded. `num_target_ids`: entries of the shared vocabulary."""
     if config.proposer == draft_model.NAME:
         return draft_model.load_draft_model(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
+    if config.proposer == eagle3.NAME:
+        return eagle3.load_eagle3_drafts(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
     raise ValueError(f"proposer is {config.proposer!r}; it must be one of {', '.join(NAMES)}")

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from slipstream.exchange import DraftToken
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.token_rules import TokenRules
@@ -40,6 +43,7 @@ class Row:
     num_outcomes: int  # likely outcomes to name at each position
     rules: TokenRules | None = None  # of the committed tokens
     drafted: Sequence[int] = ()  # after those, all before the token to be drawn; empty without rules
+    features: npt.NDArray[np.uint16] | None = None  # the target's, bf16 [n, size], of the token before each; None: own
 
     @property
     def end(self) -> int:
@@ -59,9 +63,15 @@ class Limits:
     block_size: int
     max_model_len: int  # positions
     vocab_size: int  # token ids that can be fed
+    feature_size: int = 0  # numbers of a target's feature of one token, which rows then hold; 0 = it needs none
 
 
 class Proposer(Protocol):
+    """One that builds on the target's features keeps its own output for each token beside the token's KV.
+
+    A row without features then holds one token, and the KV of the one before it, with that output, is in the blocks.
+    """
+
     @property
     def limits(self) -> Limits: ...
 

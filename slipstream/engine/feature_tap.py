@@ -17,8 +17,8 @@ import torch
 from slipstream.cache.kv_cache import KVCache
 from slipstream.errors import CheckpointError
 from slipstream.models.config import ModelConfig
-from slipstream.models.eagle3 import FeatureProjection, fingerprint
-from slipstream.models.eagle3_checkpoint import load_eagle3_config, load_projection
+from slipstream.models.eagle3 import FeatureProjection
+from slipstream.models.eagle3_checkpoint import feature_fingerprint, load_eagle3_config, load_projection
 
 FEATURE_DTYPE = torch.bfloat16  # as stored and as sent
 
@@ -38,13 +38,14 @@ class FeatureTap:
         layer_ids: Sequence[int],  # whose incoming states are tapped (LlamaModel.forward_tapped)
         projection: FeatureProjection,
         *,
+        fingerprint: str,
         num_blocks: int,
         block_size: int,
         device: torch.device,
     ) -> None:
         self.layer_ids = tuple(layer_ids)
         self.size = projection.size
-        self.fingerprint = fingerprint(layer_ids, projection)
+        self.fingerprint = fingerprint  # of the head, as its drafter knows it too
         self._projection = projection
         self._block_size = block_size
         # One slot more than tokens: padding writes there.
@@ -85,9 +86,13 @@ def make_feature_tap(folder: Path, target: ModelConfig, kv_cache: KVCache, dtype
     except ValueError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     device = kv_cache.keys[0].device
-    projection = load_projection(folder, dtype, device)
     return FeatureTap(
-        layer_ids, projection, num_blocks=kv_cache.num_blocks, block_size=kv_cache.block_size, device=device
+        layer_ids,
+        load_projection(folder, dtype, device),
+        fingerprint=feature_fingerprint(folder),
+        num_blocks=kv_cache.num_blocks,
+        block_size=kv_cache.block_size,
+        device=device,
     )
 
 

@@ -11,7 +11,6 @@ z stands for the feature of x[t + 1] that only the target could compute: the hea
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -115,12 +114,3 @@ class FeatureProjection(nn.Module):
         joined = torch.cat(tuple(states), -1)
         projected: torch.Tensor = joined if self.fc is None else self.fc(joined)
         return projected
-
-
-def fingerprint(layer_ids: Sequence[int], projection: FeatureProjection) -> str:
-    """Names what makes the features, for both ends to compare: a head fed with others' features only drafts badly."""
-    digest = hashlib.sha256(repr(tuple(layer_ids)).encode())
-    if projection.fc is not None:
-        weight = projection.fc.weight.detach().to("cpu", torch.bfloat16)
-        digest.update(weight.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()

@@ -17,6 +17,7 @@ d2t and t2d may be absent if the draft vocabulary is the whole one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,15 @@ def load_projection(path: Path, dtype: torch.dtype, device: torch.device) -> Fea
 def fill_projection(projection: FeatureProjection, weights: Mapping[str, torch.Tensor]) -> None:
     if projection.fc is not None:
         projection.fc.weight.copy_(weights[FC])
+
+
+def feature_fingerprint(path: Path) -> str:
+    """Names what makes the head's features, for both ends to compare: fed with others' it only drafts badly."""
+    config, stored = load_eagle3_config(path), _read(path, FC)
+    digest = hashlib.sha256(repr((config.use_aux_hidden_state, config.layer_ids)).encode())
+    for _, weight in stored.values():
+        digest.update(weight.to(torch.bfloat16).contiguous().view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_eagle3(

@@ -162,6 +162,7 @@ def request(
     epoch: int = 0,
     vocabulary_hash: str = VOCABULARY_HASH,
     proposers: tuple[str, ...] = (NAME,),
+    features: str = "",
 ) -> SequenceRequest:
     return SequenceRequest(
         sequence_id=sequence_id,
@@ -176,6 +177,7 @@ def request(
         proposers=proposers,
         epoch=epoch,
         vocabulary_hash=vocabulary_hash,
+        features=features,
     )
 
 

@@ -14,6 +14,7 @@ from drafter_svc.service import make_drafter
 from drafter_svc.warm_up import warm_up
 from slipstream.config import EngineConfig
 from slipstream.exchange import LawKind
+from tests.models.eagle3_heads import make_head
 from tests.tiny_models import make_checkpoint
 
 
@@ -46,6 +47,13 @@ def test_a_prompt_and_every_kind_of_drawing_are_run(model: Path) -> None:
     assert [len(proposals) for proposals in recorder.proposals] == [1, 1, 1, 1, 1, 4]
     kinds = [proposal.token.kind for (proposal,) in recorder.proposals[-1]]
     assert kinds.count(LawKind.SPARSE) == 1  # ratio mode above temperature 0 alone carries a law
+
+
+def test_a_head_is_run_on_features_and_on_its_own_output(tmp_path: Path) -> None:
+    head = DrafterConfig(engine=EngineConfig(model=make_head(tmp_path), dtype="float32"), proposer="eagle3")
+    recorder = Recorder(make_proposer(head, 320))
+    warm_up(recorder)
+    assert [len(proposals) for proposals in recorder.proposals] == [1, 1, 1, 1, 1, 4]
 
 
 def test_the_smallest_cache_is_no_trouble(model: Path) -> None:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from slipstream.errors import CheckpointError
 from slipstream.models.eagle3_checkpoint import (
+    feature_fingerprint,
     is_eagle3_folder,
     load_eagle3,
     load_eagle3_config,
@@ -110,3 +111,15 @@ def test_what_is_written_reads_back_and_has_the_formats_names(draft_ids: list[in
     assert all(torch.equal(written[name], tensor) for name, tensor in weights.items())
     assert json.loads((tmp_path / "again" / "config.json").read_text())["eagle_config"] == layers
     assert load_projection(tmp_path / "again", torch.float32, CPU).size == HIDDEN
+
+
+def test_the_fingerprint_tells_projections_and_layers_apart_and_nothing_else(tmp_path: Path) -> None:
+    eagle = {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
+    heads = [
+        make_head(tmp_path / "0"),
+        make_head(tmp_path / "1", seed=1),
+        make_head(tmp_path / "2", eagle_config=eagle),
+    ]
+    assert len({feature_fingerprint(head) for head in heads}) == 3
+    reduced = make_head(tmp_path / "3", norm_before_residual=True)
+    assert feature_fingerprint(reduced) == feature_fingerprint(heads[0])

@@ -11,6 +11,7 @@ from drafter_svc.proposers import NAMES, make_proposer
 from drafter_svc.proposers.proposer import Drawing, Row
 from slipstream.config import EngineConfig
 from slipstream.request import SamplingParams, VerificationMode
+from tests.models.eagle3_heads import make_head
 from tests.tiny_models import make_checkpoint
 
 
@@ -47,8 +48,9 @@ def test_a_rows_end_is_where_its_first_draft_token_stands() -> None:
 
 
 def test_every_name_makes_a_proposer_and_no_other_does(tmp_path: Path) -> None:
-    engine = EngineConfig(model=make_checkpoint(tmp_path / "tiny"), dtype="float32", num_kv_blocks=8)
+    folders = dict.fromkeys(NAMES, make_checkpoint(tmp_path / "tiny")) | {"eagle3": make_head(tmp_path / "head")}
     for name in NAMES:
+        engine = EngineConfig(model=folders[name], dtype="float32", num_kv_blocks=8)
         assert make_proposer(DrafterConfig(engine=engine, proposer=name), 320).limits.num_blocks == 8
     with pytest.raises(ValueError, match=r"oracle.*draft_model"):
         make_proposer(DrafterConfig(engine=engine, proposer="oracle"), 320)
