@@ -15,6 +15,7 @@ from launcher.client import chat_prompt, in_our_words
 from launcher.prompt_file import Prompt
 from launcher.request_options import RequestOptions, make_request
 from slipstream.wire.channel import open_channel
+from slipstream.wire.tls import ClientTls
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
 
@@ -30,6 +31,7 @@ class BenchOptions:
     requests: int = 1  # of each stream, one after another
     chat: bool = True  # through the chat template
     api_key: str = ""
+    tls: ClientTls | None = None  # None: plaintext
     timeout: float = 300.0  # seconds, of one request
     request: RequestOptions = field(default_factory=RequestOptions)
 
@@ -47,7 +49,7 @@ def run_bench(prompts: Sequence[Prompt], options: BenchOptions) -> BenchReport:
 async def _bench(prompts: Sequence[Prompt], options: BenchOptions) -> BenchReport:
     wanted = iter(list(requests(prompts, options)))
     report = BenchReport(num_streams=options.streams)
-    async with open_channel(options.target) as channel:
+    async with open_channel(options.target, options.tls) as channel:
         caller = Caller(rpc.GenerationStub(channel), options)
         await caller.connect(channel)
         start = time.perf_counter()

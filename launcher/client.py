@@ -10,7 +10,8 @@ import grpc
 
 from slipstream.errors import Unavailable
 from slipstream.wire import status
-from slipstream.wire.channel import CLIENT_OPTIONS
+from slipstream.wire.channel import open_blocking_channel
+from slipstream.wire.tls import ClientTls
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
 
@@ -59,8 +60,8 @@ def in_our_words(error: grpc.RpcError, target: str) -> Exception:
 
 
 @contextmanager
-def connect(target: str, api_key: str = "") -> Iterator[Client]:
-    with grpc.insecure_channel(target, options=CLIENT_OPTIONS) as channel:
+def connect(target: str, api_key: str = "", tls: ClientTls | None = None) -> Iterator[Client]:
+    with open_blocking_channel(target, tls) as channel:
         yield Client(channel, target, api_key)
 
 

@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slipstream.exchange import ModelInfo
 from slipstream.wire import codec
-from slipstream.wire.channel import CLIENT_OPTIONS
+from slipstream.wire.channel import open_blocking_channel
+from slipstream.wire.tls import ClientTls
 from slipstream.wire.v1 import (
     drafter_pb2,
     drafter_pb2_grpc,
@@ -59,8 +60,8 @@ class Peer:
 
 
 @contextmanager
-def connected(address: str, seconds: float) -> Iterator[Peer]:
-    with grpc.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
+def connected(address: str, seconds: float, tls: ClientTls | None = None) -> Iterator[Peer]:
+    with open_blocking_channel(address, tls) as channel:
         yield Peer(channel, seconds)
 
 

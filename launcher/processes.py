@@ -18,6 +18,7 @@ import grpc
 
 from launcher import leash
 from launcher.peer import SERVING, connected
+from slipstream.wire.tls import ClientTls
 
 NUM_LINES_KEPT = 200  # of each service's output, to say why it ended
 
@@ -67,13 +68,13 @@ class ServiceProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def wait_ready(self, seconds: float) -> str:
+    def wait_ready(self, seconds: float, tls: ClientTls | None = None) -> str:
         """The address it serves on. Raises ServiceFailed if it ends, or is not ready and healthy in time."""
         deadline = time.monotonic() + seconds
         self._ready.wait(seconds)
         if not self.address:
             raise ServiceFailed(self._why_not_ready(seconds))
-        check_health(self.address, deadline - time.monotonic())
+        check_health(self.address, deadline - time.monotonic(), tls)
         return self.address
 
     def last_words(self) -> str:
@@ -129,9 +130,15 @@ class ServiceProcess:
 class Processes:
     """Several services with one life: leaving the context stops them all, the last started first."""
 
-    def __init__(self, config: ProcessConfig | None = None, sink: Sink = lambda name, line: None) -> None:
+    def __init__(
+        self,
+        config: ProcessConfig | None = None,
+        sink: Sink = lambda name, line: None,
+        tls: ClientTls | None = None,  # how services are asked whether they are healthy
+    ) -> None:
         self._config = config or ProcessConfig()
         self._sink = sink
+        self._tls = tls
         self._services: list[ServiceProcess] = []
 
     def __enter__(self) -> Processes:
@@ -149,7 +156,7 @@ class Processes:
         return service
 
     def wait_ready(self, service: ServiceProcess) -> str:
-        return service.wait_ready(self._config.start_seconds)
+        return service.wait_ready(self._config.start_seconds, self._tls)
 
     def discard(self, service: ServiceProcess) -> None:
         """Forgets a service that has ended; what it left running ends too."""
@@ -168,9 +175,9 @@ class Processes:
             self._services.clear()
 
 
-def check_health(address: str, seconds: float) -> None:
+def check_health(address: str, seconds: float, tls: ClientTls | None = None) -> None:
     """Raises ServiceFailed unless the server at `address` says SERVING in time."""
-    with connected(address, max(seconds, 1.0)) as peer:
+    with connected(address, max(seconds, 1.0), tls) as peer:
         try:
             health = peer.health(wait=True)
         except grpc.RpcError as error:

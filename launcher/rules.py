@@ -76,6 +76,16 @@ def address(*, least_port: int = 0, empty: str = "") -> Rule:
     )
 
 
+def peer() -> Rule:
+    """Where a service runs that is not started here."""
+
+    def allows(value: Any) -> bool:
+        where = value.removeprefix("dns:///") if isinstance(value, str) else ""
+        return "/" not in where and port_of(where) > 0
+
+    return Rule(allows, f"host:port, or dns:///name:port for all behind a name, with a port in 1..{MAX_PORT}")
+
+
 def port_of(value: str) -> int:
     """The port of host:port; -1, below every port, if it is none."""
     host, _, port = value.rpartition(":")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.processes import Processes, ServiceProcess
 from launcher.rules import mebibytes
-from launcher.topology import LOOPBACK, GatewayService, ModelService, Topology, num_cores
+from launcher.topology import LOOPBACK, GatewayService, ModelService, TlsFiles, Topology, num_cores
 from slipstream.config import service_environment
 
 UNLIKELY = 0.35  # below it a drafted token costs more than it brings on a CPU (docs/performance.md)
@@ -115,6 +115,10 @@ def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
     options += _repeated("--drafter", (*stack.addresses("drafter"), *gateway.drafters))
     options += ["--recovery-seconds", str(gateway.recovery_seconds), "--max-running", str(gateway.max_running)]
     options += ["--max-queued", str(gateway.max_queued), "--max-queue-seconds", str(gateway.max_queue_seconds)]
+    options += ["--max-queued-per-tenant", str(gateway.max_queued_per_tenant)]
+    if (tls := topology.tls) is not None:
+        options += _server_options(tls, tls.client_ca)
+        options += ["--peer-ca", str(tls.ca), "--peer-cert", str(tls.certificate), "--peer-key", str(tls.key)]
     options += ["--log-json"] * gateway.log_json
     if gateway.tenants is not None:
         options += ["--tenants", str(gateway.tenants)]
@@ -150,6 +154,8 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     options += ["--max-num-seqs", str(service.max_num_seqs)]
     options += ["--max-num-batched-tokens", str(service.max_num_batched_tokens)]
     options += ["--log-json"] * service.log_json
+    if topology.tls is not None:
+        options += _server_options(topology.tls, topology.tls.ca)
     if service.name:
         options += ["--name", service.name]
     if service in topology.drafters:
@@ -157,6 +163,11 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     if service in topology.drafters and (target := _target_model(topology, service)) is not None:
         options += ["--target-model", str(target)]
     return options
+
+
+def _server_options(tls: TlsFiles, client_ca: Path | None) -> list[str]:
+    asked = [] if client_ca is None else ["--tls-client-ca", str(client_ca)]
+    return ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key), *asked]
 
 
 def _target_model(topology: Topology, drafter: ModelService) -> Path | None:

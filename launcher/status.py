@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import grpc
 from rich.box import SIMPLE_HEAD
@@ -15,6 +16,7 @@ from rich.text import Text
 from launcher.passes import PassTotals, passes_of
 from launcher.peer import SERVING, UNREACHABLE, connected
 from launcher.run_file import Listed
+from slipstream.wire.tls import ClientTls
 
 ASK_SECONDS = 2.0
 MAX_AT_ONCE = 16
@@ -40,17 +42,17 @@ class ServiceStatus:
         return self.health == SERVING
 
 
-def ask_all(services: Iterable[Listed]) -> list[ServiceStatus]:
+def ask_all(services: Iterable[Listed], tls: ClientTls | None = None) -> list[ServiceStatus]:
     """In their order; they are asked at the same time."""
     with ThreadPoolExecutor(MAX_AT_ONCE) as threads:
-        return list(threads.map(ask, services))
+        return list(threads.map(partial(ask, tls=tls), services))
 
 
-def ask(service: Listed) -> ServiceStatus:
+def ask(service: Listed, tls: ClientTls | None = None) -> ServiceStatus:
     passes = passes_of(service.metrics, ASK_SECONDS) if service.metrics else None
     unknown = ServiceStatus(name=service.name, address=service.address, passes=passes)
     try:
-        with connected(service.address, ASK_SECONDS) as peer:
+        with connected(service.address, ASK_SECONDS, tls) as peer:
             health, kind = peer.health(), peer.kind()
             if kind not in ("verifier", "drafter"):
                 return replace(unknown, kind=kind, health=health)

@@ -12,6 +12,7 @@ from typing import Final
 from launcher import rules
 from launcher.rules import MAX_PORT, Rule
 from slipstream.config import DTYPES
+from slipstream.wire.tls import ClientTls, ServerTls
 
 if sys.platform == "linux":
     from os import sched_getaffinity
@@ -44,13 +45,20 @@ GATEWAY_RULES: Final[dict[str, Rule]] = {
     "http": rules.address(empty="none"),
     "metrics": rules.address(empty="none"),
     "tenants": rules.existing_path(optional=True),
-    "verifiers": rules.list_of(rules.address(least_port=1)),
-    "drafters": rules.list_of(rules.address(least_port=1)),
+    "verifiers": rules.list_of(rules.peer()),
+    "drafters": rules.list_of(rules.peer()),
     "recovery_seconds": rules.seconds(0, 3600),
     "max_running": rules.whole(1, MAX_COUNT),
     "max_queued": rules.whole(0, MAX_COUNT),
+    "max_queued_per_tenant": rules.whole(0, MAX_COUNT),
     "max_queue_seconds": rules.seconds(0, 3600),
     "log_json": rules.boolean(),
+}
+TLS_RULES: Final[dict[str, Rule]] = {
+    "ca": rules.existing_path(optional=False),
+    "certificate": rules.existing_path(optional=False),
+    "key": rules.existing_path(optional=False),
+    "client_ca": rules.existing_path(optional=True),
 }
 
 
@@ -101,16 +109,35 @@ class GatewayService:
     http: str = LOOPBACK  # of the OpenAI-compatible API; empty = not served
     metrics: str = LOOPBACK  # where Prometheus finds them; empty = none
     tenants: Path | None = None  # None: everyone may call
-    verifiers: tuple[str, ...] = ()  # host:port of those that run elsewhere
+    verifiers: tuple[str, ...] = ()  # those that run elsewhere: host:port, or dns:///name:port
     drafters: tuple[str, ...] = ()
     recovery_seconds: float = 30.0  # a running request waits so long for a verifier: time enough to start it again
     max_running: int = 256  # requests at one time
     max_queued: int = 256  # requests that wait for a place
+    max_queued_per_tenant: int = 128  # of them
     max_queue_seconds: float = 30.0  # longest wait of one
     log_json: bool = False
 
     def __post_init__(self) -> None:
         rules.require(self, GATEWAY_RULES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsFiles:
+    """One certificate for all services, by which they also know each other. Raises ValueError naming the file."""
+
+    ca: Path  # PEM; signs `certificate`, and those of services that run elsewhere
+    certificate: Path  # PEM; names this machine, localhost or 127.0.0.1 as it is called
+    key: Path  # PEM
+    client_ca: Path | None = None  # PEM; the gateway serves only who has a certificate of it; None: anyone
+
+    def __post_init__(self) -> None:
+        rules.require(self, TLS_RULES)
+        self.as_client()
+        ServerTls(certificate=self.certificate, key=self.key, client_ca=self.client_ca)
+
+    def as_client(self) -> ClientTls:
+        return ClientTls(ca=self.ca, certificate=self.certificate, key=self.key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +147,7 @@ class Topology:
     verifiers: tuple[ModelService, ...] = ()
     drafters: tuple[ModelService, ...] = ()
     gateway: GatewayService = GatewayService()
+    tls: TlsFiles | None = None  # None: plaintext between all parts, and to clients
 
     def __post_init__(self) -> None:
         if not self.verifiers and not self.gateway.verifiers:
@@ -135,6 +163,11 @@ class Topology:
         listens = [listen for one, replica in replicas for listen in (one.listen_of(replica), one.metrics_of(replica))]
         gateway = (self.gateway.listen, self.gateway.http, self.gateway.metrics)
         return [listen for listen in (*listens, *gateway) if rules.port_of(listen) > 0]
+
+    @property
+    def client_tls(self) -> ClientTls | None:
+        """How its services are called."""
+        return None if self.tls is None else self.tls.as_client()
 
     def threads_of(self, service: ModelService) -> int:
         """Of each replica. A verifier takes its share of the cores that nobody else has asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,12 +12,23 @@ import yaml
 from gateway.tenants import load_tenants
 from launcher import rules
 from launcher.rules import Rule
-from launcher.topology import DRAFTER_RULES, GATEWAY_RULES, VERIFIER_RULES, GatewayService, ModelService, Topology
+from launcher.topology import (
+    DRAFTER_RULES,
+    GATEWAY_RULES,
+    TLS_RULES,
+    VERIFIER_RULES,
+    GatewayService,
+    ModelService,
+    TlsFiles,
+    Topology,
+)
 
 DEFAULT_FILE: Final = Path("slipstream.yaml")
-PATHS: Final = frozenset({"model", "target_model", "tenants"})  # relative ones start at the file's folder
+PATHS: Final = frozenset(
+    {"model", "target_model", "tenants", "ca", "certificate", "key", "client_ca"}
+)  # relative ones start at the file's folder
 
-PartT = TypeVar("PartT", ModelService, GatewayService)
+PartT = TypeVar("PartT", ModelService, GatewayService, TlsFiles)
 
 
 class ConfigError(ValueError):
@@ -47,10 +58,12 @@ class _Reader:
         verifiers = self._services("verifiers", VERIFIER_RULES, sections.get("verifiers"))
         drafters = self._services("drafters", DRAFTER_RULES, sections.get("drafters"))
         gateway = self._part(GatewayService, GATEWAY_RULES, "gateway", sections.get("gateway") or {})
+        files = sections.get("tls")
+        tls = None if files is None else self._part(TlsFiles, TLS_RULES, "tls", files)
         if self.problems or gateway is None:
             return None
         try:
-            return Topology(verifiers=verifiers, drafters=drafters, gateway=gateway)
+            return Topology(verifiers=verifiers, drafters=drafters, gateway=gateway, tls=tls)
         except ValueError as error:
             self.problems.append(str(error))
             return None
@@ -85,6 +98,8 @@ class _Reader:
         before = len(self.problems)
         self.problems += filter(None, found)
         self._refuse_unknown(f"{where}.", values, allowed)
+        missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]
+        self.problems += [f"{where}.{name} is missing; it must be {allowed[name].allowed}" for name in missing]
         if len(self.problems) > before:
             return None
         try:
@@ -110,10 +125,11 @@ def describe(topology: Topology) -> dict[str, Any]:
         "verifiers": [_plain(service, VERIFIER_RULES) for service in topology.verifiers],
         "drafters": [_plain(service, DRAFTER_RULES) for service in topology.drafters],
         "gateway": _plain(topology.gateway, GATEWAY_RULES),
+        "tls": None if topology.tls is None else _plain(topology.tls, TLS_RULES),
     }
 
 
-def _plain(part: ModelService | GatewayService, names: Iterable[str]) -> dict[str, Any]:
+def _plain(part: ModelService | GatewayService | TlsFiles, names: Iterable[str]) -> dict[str, Any]:
     return {name: _value(getattr(part, name)) for name in names}
 
 

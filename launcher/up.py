@@ -15,6 +15,7 @@ from launcher.processes import Processes
 from launcher.stack import Service, start_stack
 from launcher.supervisor import Supervisor
 from launcher.topology import Topology
+from slipstream.wire.tls import ClientTls
 
 ASK_SECONDS = 5.0
 
@@ -24,10 +25,10 @@ def run_up(topology: Topology, run_folder: Path, *, verbose: bool) -> None:
     start = time.monotonic()
 
     def started(service: Service) -> None:
-        print(ready_line(service, time.monotonic() - start), flush=True)
+        print(ready_line(service, time.monotonic() - start, topology.client_tls), flush=True)
 
     try:
-        with Processes(sink=_to_stderr if verbose else _to_nowhere) as processes:
+        with Processes(sink=_to_stderr if verbose else _to_nowhere, tls=topology.client_tls) as processes:
             stack = start_stack(processes, topology, started)
             with run_file.written(run_folder, stack):
                 print("Ctrl-C stops all", flush=True)
@@ -36,13 +37,13 @@ def run_up(topology: Topology, run_folder: Path, *, verbose: bool) -> None:
         print("stopped", flush=True)
 
 
-def ready_line(service: Service, seconds: float) -> str:
+def ready_line(service: Service, seconds: float, tls: ClientTls | None = None) -> str:
     spec = service.spec
     line = f"{spec.name:<9} {service.address:<21} pid {service.process.pid:<7} ready after {seconds:.1f} s"
     if spec.kind == "gateway":
         return f"{line}  OpenAI API at http://{spec.http}/v1" if spec.http else line
     try:
-        with connected(service.address, ASK_SECONDS) as peer:
+        with connected(service.address, ASK_SECONDS, tls) as peer:
             info = peer.model(spec.kind)
     except grpc.RpcError:
         return line  # it may have died just now; the supervisor will tell

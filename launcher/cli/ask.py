@@ -20,6 +20,7 @@ from launcher.prompt_file import DEMO_PROMPTS, load_prompts
 from launcher.request_options import RequestOptions, make_request
 from launcher.run_file import Listed
 from slipstream.config import runtime_dir
+from slipstream.wire.tls import client_tls
 from slipstream.wire.v1 import generation_pb2 as pb
 
 app = typer.Typer()
@@ -30,6 +31,9 @@ def generate_command(
     prompt: Annotated[str, typer.Argument(help="The prompt; `-` reads it from standard input.")],
     target: options.Target = DEFAULT_GATEWAY,
     api_key: options.ApiKey = "",
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     model: options.Model = "",
     chat: Annotated[bool, typer.Option("--chat", help="Through the chat template.")] = False,
     system: options.System = "",
@@ -56,7 +60,7 @@ def generate_command(
         stop=tuple(stop or ()),
     )
     request = make_request(chat_prompt(text, system) if chat else pb.Prompt(text=text), wanted)
-    with connect(target, api_key) as client:
+    with connect(target, api_key, client_tls(tls_ca, tls_cert, tls_key)) as client:
         run_generate(Console(), client, request, timeout, as_json=as_json)
 
 
@@ -64,6 +68,9 @@ def generate_command(
 def chat_command(
     target: options.Target = DEFAULT_GATEWAY,
     api_key: options.ApiKey = "",
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     model: options.Model = "",
     system: options.System = "",
     temperature: options.Temperature = 0.7,
@@ -74,7 +81,7 @@ def chat_command(
 ) -> None:
     """Talk with a model; accepted draft tokens are coloured."""
     wanted = RequestOptions(model=model, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed)
-    with connect(target, api_key) as client:
+    with connect(target, api_key, client_tls(tls_ca, tls_cert, tls_key)) as client:
         run_chat(Console(), client, ChatOptions(request=wanted, system=system, timeout=timeout))
 
 
@@ -82,6 +89,9 @@ def chat_command(
 def status_command(
     target: options.Target = DEFAULT_GATEWAY,
     service: Annotated[list[str] | None, typer.Option(help="host:port of one more to ask; may be given again.")] = None,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Say how each service is and what it holds. Exit code 1 unless all serve.
@@ -89,7 +99,8 @@ def status_command(
     Verifiers and drafters behind a gateway are known if `slipstream up` started them on this machine.
     """
     services = run_file.read(runtime_dir(), target) or [Listed(name="gateway", address=target)]
-    statuses = status.ask_all([*services, *(Listed(name=address, address=address) for address in service or ())])
+    services += [Listed(name=address, address=address) for address in service or ()]
+    statuses = status.ask_all(services, client_tls(tls_ca, tls_cert, tls_key))
     if as_json:
         print(status.as_json_text(statuses))
     else:
@@ -104,6 +115,9 @@ def bench_command(
     ] = DEMO_PROMPTS,
     target: options.Target = DEFAULT_GATEWAY,
     api_key: options.ApiKey = "",
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     model: options.Model = "",
     streams: Annotated[int, typer.Option(help="Requests at one time.")] = 1,
     requests: Annotated[int, typer.Option(help="Requests of each stream, one after another.")] = 8,
@@ -127,6 +141,7 @@ def bench_command(
             requests=requests,
             chat=chat,
             api_key=api_key,
+            tls=client_tls(tls_ca, tls_cert, tls_key),
             timeout=timeout,
             request=wanted,
         ),

@@ -18,6 +18,11 @@ DEFAULT_GATEWAY: Final = DEFAULT_LISTEN
 
 Target = Annotated[str, typer.Option(help="The gateway.")]
 ApiKey = Annotated[str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="The tenant's key.")]
+TlsCa = Annotated[
+    Path | None, typer.Option(envvar="SLIPSTREAM_TLS_CA", help="PEM CA of the gateway; without it there is no TLS.")
+]
+TlsCert = Annotated[Path | None, typer.Option(envvar="SLIPSTREAM_TLS_CERT", help="PEM certificate to show.")]
+TlsKey = Annotated[Path | None, typer.Option(envvar="SLIPSTREAM_TLS_KEY", help="PEM key of that certificate.")]
 Model = Annotated[str, typer.Option(help="The model; empty if the gateway serves one.")]
 System = Annotated[str, typer.Option(help="System message of a chat.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]

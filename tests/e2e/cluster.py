@@ -18,6 +18,8 @@ import yaml
 
 from launcher.processes import ProcessConfig, Processes, ServiceProcess, Sink
 from slipstream.config import service_environment
+from slipstream.wire.channel import open_channel
+from slipstream.wire.tls import ClientTls
 from slipstream.wire.v1 import exchange_pb2, generation_pb2, generation_pb2_grpc, verifier_pb2_grpc
 
 START = ProcessConfig(start_seconds=60.0, stop_seconds=5.0)
@@ -48,9 +50,10 @@ class Cluster:
     Services are named; a killed one can be started again under its address.
     """
 
-    def __init__(self, folder: Path, sink: Sink = lambda name, line: None) -> None:
+    def __init__(self, folder: Path, sink: Sink = lambda name, line: None, tls: ClientTls | None = None) -> None:
         self._folder = folder
-        self._processes = Processes(START, sink)
+        self._tls = tls  # how services are called
+        self._processes = Processes(START, sink, tls)
         self._commands: dict[str, list[str]] = {}
         self._addresses: dict[str, str] = {}
         self._running: dict[str, ServiceProcess] = {}
@@ -103,7 +106,7 @@ class Cluster:
         return self._running[name].pid
 
     def client(self, tenant: str = "") -> Client:
-        return Client(self._addresses["gateway"], tenant)
+        return Client(self._addresses["gateway"], tenant, self._tls)
 
     def address(self, name: str) -> str:
         return self._addresses[name]
@@ -143,8 +146,8 @@ class Answer:
 class Client:
     """An asynchronous client of the gateway, calling as one tenant (whose key is its name)."""
 
-    def __init__(self, address: str, tenant: str = "") -> None:
-        self._channel = grpc.aio.insecure_channel(address)
+    def __init__(self, address: str, tenant: str = "", tls: ClientTls | None = None) -> None:
+        self._channel = open_channel(address, tls)
         self.stub = generation_pb2_grpc.GenerationStub(self._channel)
         self.metadata = (("authorization", f"Bearer {tenant}"),) if tenant else ()
 

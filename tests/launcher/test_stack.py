@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.processes import ProcessConfig, Processes
 from launcher.stack import Service, ServiceSpec, Stack, drafter_specs, gateway_spec, single_machine, verifier_specs
-from launcher.topology import GatewayService, ModelService, Topology
+from launcher.topology import GatewayService, ModelService, TlsFiles, Topology
+from tests.wire.certificates import Authority
 
 ECHO = Path(__file__).parents[1] / "wire" / "echo_service.py"
 NO_PEERS = Stack(())
@@ -65,6 +67,22 @@ def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
     assert option(spec, "--http-listen") == ["h:8"]
     assert option(spec, "--drafter") == ["far:2"]
     assert option(spec, "--tenants") == [str(tmp_path)]
+
+
+def test_with_certificates_services_know_each_other_and_the_gateway_its_clients_if_it_should(tmp_path: Path) -> None:
+    authority, clients = Authority(tmp_path), Authority(tmp_path, "clients")
+    identity = authority.sign()
+    tls = TlsFiles(ca=authority.file, certificate=identity.certificate, key=identity.key)
+    topology = Topology(verifiers=(ModelService(model=tmp_path),), tls=tls)
+    (verifier,), gateway = verifier_specs(topology), gateway_spec(topology, NO_PEERS)
+    own = {"--tls-cert": [str(identity.certificate)], "--tls-key": [str(identity.key)]}
+    peer = {"--peer-ca": [str(authority.file)], "--peer-cert": own["--tls-cert"], "--peer-key": own["--tls-key"]}
+    assert {flag: option(gateway, flag) for flag in (own | peer)} == own | peer
+    assert option(gateway, "--tls-client-ca") == []
+    assert {flag: option(verifier, flag) for flag in own} == own
+    assert option(verifier, "--tls-client-ca") == [str(authority.file)]
+    strict = replace(topology, tls=replace(tls, client_ca=clients.file))
+    assert option(gateway_spec(strict, NO_PEERS), "--tls-client-ca") == [str(clients.file)]
 
 
 def test_services_start_in_order_the_gateway_last_and_keep_the_ports_they_got(

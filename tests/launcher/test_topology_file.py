@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.topology import ModelService
+from launcher.topology import ModelService, TlsFiles
 from launcher.topology_file import ConfigError, describe, load_topology
+from tests.wire.certificates import Authority
 
 EXAMPLE = Path(__file__).parents[2] / "slipstream.example.yaml"
 ONE = "verifiers: [{}]\n"
@@ -53,6 +54,20 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
     topology = load_topology(file)
     assert topology.verifiers == (ModelService(model=tmp_path / "target"),)
     assert topology.gateway.tenants == tmp_path / "tenants.yaml"
+
+
+def test_certificates_are_read_and_what_is_wrong_with_them_is_told(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    identity = authority.sign()
+    section = f"tls: {{ca: {authority.file.name}, certificate: {identity.certificate.name}"
+    good = load_topology(write(tmp_path, f"{ONE}{section}, key: {identity.key.name}}}"))
+    assert good.tls == TlsFiles(ca=authority.file, certificate=identity.certificate, key=identity.key)
+    (missing,) = problems(tmp_path, f"{ONE}{section}}}")
+    assert missing == "tls.key is missing; it must be the path of something that exists"
+    (nowhere,) = problems(tmp_path, f"{ONE}{section}, key: no.key}}")
+    assert nowhere.startswith(f"tls.key is {tmp_path / 'no.key'}; it must be the path")
+    (wrong,) = problems(tmp_path, f"{ONE}{section}, key: {authority.file.name}}}")
+    assert "are no certificate and its key" in wrong
 
 
 @pytest.mark.parametrize(
