@@ -65,7 +65,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     peers = ("--peer-ca", authority.file, "--peer-cert", identity.certificate, "--peer-key", identity.key)
     loud = ("--log-json", "--log-level", "debug")
     with Cluster(folder, lambda name, line: log[name].append(line), client) as cluster:
-        cluster.verifier(target, *map(str, listener), *loud, module="tests.e2e.altered_services patient")
+        cluster.verifier(target, *map(str, listener), *loud, module="tests.e2e.altered_services verifier patient")
         cluster.drafter(draft, *map(str, listener), *loud)
         cluster.gateway([TENANT], *map(str, (*listener, *peers)), *loud)
         yield Secured(cluster, authority, stranger, client, log)
