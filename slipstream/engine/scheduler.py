@@ -112,13 +112,29 @@ class Scheduler:
                 self._shares[sequence] = replace(share, num_draft_tokens=count)
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self._max_num_seqs and self._budget > 0:
+        """New sequences in the order of their coming, but none that would compute what a running one is about to.
+
+        It waits until it can share those blocks: parallel samples compute their prompt once.
+        """
+        if not self._waiting or not self._has_place():
+            return
+        ahead = {name for sequence in self._running for name in sequence.blocks_ahead}
+        for sequence in list(self._waiting):
+            if not self._has_place():
+                return
+            if sequence.first_missing_block in ahead:
+                continue
             try:
-                self._waiting[0].start()
+                sequence.start()
             except OutOfBlocks:
                 return
-            self._running.append(self._waiting.popleft())
-            self._give_tokens(self._running[-1:])
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
+            self._give_tokens([sequence])
+            ahead.update(sequence.blocks_ahead)
+
+    def _has_place(self) -> bool:
+        return len(self._running) < self._max_num_seqs and self._budget > 0
 
     def _fits(self, sequence: EngineSequence, num_tokens: int) -> bool:
         try:

@@ -48,12 +48,22 @@ class EngineSequence:
         """K, less what cannot be output any more: the pass adds one token after its drafts."""
         return max(0, min(self.num_draft_tokens, self.max_len - self.num_tokens - 1))
 
+    @property
+    def blocks_ahead(self) -> Sequence[bytes]:
+        """Names of the full blocks whose KV is still to be computed."""
+        return self._hashes.of(self.token_ids, self.num_tokens)[self.num_computed // self._pool.block_size :]
+
+    @property
+    def first_missing_block(self) -> bytes | None:
+        """The name of the first block that it would have to compute if it started now; None if it could share all."""
+        hashes = self._reusable()
+        num_cached = len(find_prefix(self._pool, hashes))
+        return hashes[num_cached] if num_cached < len(hashes) else None
+
     def start(self) -> None:
         """Takes over what the prefix cache holds and room for all committed tokens; OutOfBlocks changes nothing."""
         assert not self.table.block_ids, "already started"
-        reusable = self.num_tokens - 1  # the last token is always fed: its logits are what is wanted
-        hashes = self._hashes.of(self.token_ids, reusable) if self._reads_cache else ()
-        cached = find_prefix(self._pool, hashes)
+        cached = find_prefix(self._pool, self._reusable())
         table = BlockTable(self._pool, cached)
         try:
             table.grow(self.num_tokens)
@@ -82,6 +92,10 @@ class EngineSequence:
         """Gives all KV back; the tokens stay, so that it can be computed again."""
         self.table.release()
         self.num_computed = self._num_remembered = 0
+
+    def _reusable(self) -> Sequence[bytes]:
+        """Names of the blocks that need not be computed. The last token is always fed: its logits are wanted."""
+        return self._hashes.of(self.token_ids, self.num_tokens - 1) if self._reads_cache else ()
 
     def _remember(self) -> None:
         """Offers newly full blocks to the prefix cache: only computed, committed tokens, never drafts."""

@@ -126,3 +126,34 @@ def test_removing_frees_all_kv_whether_running_or_waiting():
 def test_a_budget_below_one_token_per_sequence_is_refused():
     with pytest.raises(ValueError, match="max_num_batched_tokens is 3"):
         make_scheduler(max_num_batched_tokens=3)
+
+
+def test_sequences_of_one_prompt_compute_it_once():
+    pool, scheduler = BlockPool(64, 4), make_scheduler()
+    for _ in range(4):
+        scheduler.add(make_sequence(pool, 19))
+    first = run_step(scheduler)
+    assert [share.num_tokens for share in first] == [19]
+    assert [share.num_tokens for share in run_step(scheduler)] == [1, 3, 3, 3], "only what is past the last full block"
+    assert [sequence.num_cached for sequence in scheduler.running] == [0, 16, 16, 16]
+
+
+def test_who_waits_for_a_prompt_that_is_being_computed_holds_up_nobody_else():
+    pool, scheduler = BlockPool(64, 4), make_scheduler(max_num_batched_tokens=12)
+    long, same, other = make_sequence(pool, 30), make_sequence(pool, 30), make_sequence(pool, 3, 50)
+    for sequence in (long, same, other):
+        scheduler.add(sequence)
+    steps = [[share.sequence for share in run_step(scheduler)] for _ in range(4)]
+    assert steps == [[long], [long], [long, other], [long, other, same]]
+    assert same.num_cached == 28
+
+
+def test_who_waits_for_a_prompt_goes_on_alone_when_that_one_leaves():
+    pool, scheduler = BlockPool(64, 4), make_scheduler(max_num_batched_tokens=8)
+    long, same = make_sequence(pool, 20), make_sequence(pool, 20)
+    scheduler.add(long)
+    scheduler.add(same)
+    run_step(scheduler)
+    scheduler.remove(long)
+    assert [share.sequence for share in run_step(scheduler)] == [same]
+    assert same.num_cached == 8
