@@ -1,4 +1,4 @@
-"""The audit log: one line for each tenant whose policy came, went or changed. Never a key, hashed or not."""
+"""The audit log: one line for each change of a tenant's policy or of how it is drafted. Never a key, hashed or not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 from dataclasses import fields
 from typing import Final
 
+from gateway.controller import Kind
+from gateway.decision import Decision
 from gateway.tenants import Tenant, Tenants
 from slipstream import logs
 
@@ -30,6 +32,26 @@ def log_policies(source: str, new: Tenants, old: Tenants = _NO_TENANTS) -> None:
 def log_rejected(source: str, error: ValueError) -> None:
     """A file that cannot be used changes nothing."""
     _LOG.error("policies kept", extra=logs.fields(source=source, reason=str(error)))
+
+
+def log_decision(address: str, kind: Kind, before: Decision, now: Decision) -> None:
+    """`address`: of the verifier."""
+    promised = {"+".join(option.way) or "none": round(option.goodput, 1) for option in now.options}
+    told = logs.fields(
+        verifier=address,
+        tenant=kind.tenant,
+        temperature=kind.temperature,
+        drafting=f"{_drafting(before)} -> {_drafting(now)}",
+        reason=str(now.reason),
+        promised=promised,  # tokens a second, by who would draft
+    )
+    _LOG.info("drafting changed", extra=told)
+
+
+def _drafting(decision: Decision) -> str:
+    if decision.is_off:
+        return "none"
+    return f"{'+'.join(decision.way)} K={decision.num_draft_tokens} F={decision.fan_out}"
 
 
 def _policy(tenant: Tenant) -> dict[str, str]:

@@ -16,12 +16,15 @@ from google.protobuf.message import Message
 from gateway.dialect import Receiver
 from gateway.tokenizer_store import TokenizerStore
 from slipstream.errors import TooSlow
-from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
+from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport, Update
 from slipstream.request import SequenceRequest
 from slipstream.wire import codec
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2, verifier_pb2, verifier_pb2_grpc
 
 _LOG = logging.getLogger(__name__)
+
+VerifierItem = exchange_pb2.Draft | Update  # what is sent about a sequence that is open
+DrafterItem = Commit | Update
 
 
 class CommitReceiver(Receiver, Protocol):
@@ -66,13 +69,19 @@ class VerifierDialect:
         return verifier_pb2_grpc.VerifierStub(channel).Verify()
 
     def messages(
-        self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[exchange_pb2.Draft]
+        self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[VerifierItem]
     ) -> Iterable[Message]:
         for sequence_id in closes:
             yield verifier_pb2.VerifyRequest(close=codec.close_to_wire(sequence_id))
         for request in opens:
             yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(request))
-        if drafts := list(items):
+        drafts: list[exchange_pb2.Draft] = []
+        for item in items:
+            if isinstance(item, Update):
+                yield verifier_pb2.VerifyRequest(update=codec.update_to_wire(item))
+            else:
+                drafts.append(item)
+        if drafts:
             yield verifier_pb2.VerifyRequest(drafts=exchange_pb2.DraftBatch(drafts=drafts))
 
     def dispatch(
@@ -96,14 +105,19 @@ class DrafterDialect:
         return drafter_pb2_grpc.DrafterStub(channel).Draft()
 
     def messages(
-        self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[Commit]
+        self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[DrafterItem]
     ) -> Iterable[Message]:
         for sequence_id in closes:
             yield drafter_pb2.DraftRequest(close=codec.close_to_wire(sequence_id))
         for request in opens:
             yield drafter_pb2.DraftRequest(open=codec.open_to_wire(request))
-        # A drafter has no use for what the target thought of its tokens.
-        if commits := [codec.commit_to_wire(replace(commit, logprobs=None)) for commit in items]:
+        commits: list[exchange_pb2.Commit] = []
+        for item in items:
+            if isinstance(item, Update):
+                yield drafter_pb2.DraftRequest(update=codec.update_to_wire(item))
+            else:  # a drafter has no use for what the target thought of its tokens
+                commits.append(codec.commit_to_wire(replace(item, logprobs=None)))
+        if commits:
             yield drafter_pb2.DraftRequest(commits=exchange_pb2.CommitBatch(commits=commits))
 
     def dispatch(self, message: drafter_pb2.DraftResponse, receivers: Mapping[int, DraftReceiver]) -> None:

@@ -17,6 +17,8 @@ from gateway.client_stream import ClientStream
 from gateway.completion import Completion, Prompt
 from gateway.completion_text import CompletionText
 from gateway.config import GatewayConfig
+from gateway.controllers import Controllers
+from gateway.decision_board import DecisionBoard
 from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
@@ -56,6 +58,8 @@ class Gateway:
         self._config = config
         self._on_serving = on_serving
         tokenizers = TokenizerStore()
+        self._controllers = Controllers(tenants, lambda *change: self._board.note_change(*change))
+        self._board = DecisionBoard(lambda: self._controllers.all)
         self._peers = Peers(
             verifiers=Pool(
                 config.verifiers,
@@ -68,6 +72,7 @@ class Gateway:
                 config.drafters, lambda a: DrafterDialect(), tls=config.peer_tls, note_malformed=self._note_malformed
             ),
             complaints=Complaints(),
+            controllers=self._controllers,
             recovery_seconds=config.recovery_seconds,
         )
         self.catalog = Catalog(self._peers.verifiers, tokenizers)
@@ -98,6 +103,7 @@ class Gateway:
         places, verifiers, drafters = self._places, self._peers.verifiers, self._peers.drafters
         return [
             *vars(self.metrics).values(),
+            self._board,
             Gauge("slipstream_running_requests", "Requests that have a place.", lambda: places.num_running),
             Gauge("slipstream_queued_requests", "Requests that wait for one.", lambda: places.num_queued),
             Gauge("slipstream_verifiers", "Verifiers connected.", lambda: len(verifiers.available)),
@@ -111,8 +117,9 @@ class Gateway:
             tasks.create_task(self._peers.drafters.run())
 
     def take_up(self, tenants: Tenants) -> None:
-        """New policies: limits, keys and modes for requests that come from now on."""
+        """New policies: limits, keys and modes for requests to come; who drafts and how much for running ones too."""
         self.tenants = tenants
+        self._controllers.take_up(tenants)
 
     @asynccontextmanager
     async def complete(self, tenant: Tenant, completion: Completion, deadline: float | None) -> AsyncIterator[Running]:
@@ -121,6 +128,7 @@ class Gateway:
         try:
             completion = identified(completion)
             requests, model = await self._admit(tenant, completion)
+            self._controllers.begin(tenant)
             stream = ClientStream(self._config.max_unsent_tokens, len(requests))
             outputs = [self._output(completion, tenant, request, model, received, stream) for request in requests]
             sessions = [

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gateway.dialects import CommitReceiver
+from gateway.controllers import Controllers
+from gateway.dialects import CommitReceiver, VerifierItem
+from gateway.drafting import Drafting
 from gateway.link import Link
 from gateway.output import Output
 from gateway.pool import Pool
-from gateway.proposers import Complaints, DrafterPool, NgramDrafts, Proposer, RemoteDrafts, make_proposer
+from gateway.proposers import Complaints, DrafterPool, Lineup, Surroundings, make_proposer
 from gateway.recovery import Recovery
 from slipstream.errors import Exhausted, TooSlow, Unavailable
 from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
@@ -20,8 +22,8 @@ from slipstream.wire.v1 import exchange_pb2
 
 MAX_DEADLINE_MS = (1 << 32) - 1
 
-VerifierPool = Pool[CommitReceiver, exchange_pb2.Draft]
-VerifierLink = Link[CommitReceiver, exchange_pb2.Draft]
+VerifierPool = Pool[CommitReceiver, VerifierItem]
+VerifierLink = Link[CommitReceiver, VerifierItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Peers:
     verifiers: VerifierPool
     drafters: DrafterPool
     complaints: Complaints
+    controllers: Controllers
     recovery_seconds: float  # how long a sequence waits for a verifier to come back
 
 
@@ -45,7 +48,7 @@ class Ended:
 class Session:
     """Commits go to drafters first, then to local proposers, then to the client; drafts go to the verifier.
 
-    A drafter that shares the verifier's cores is an exception: it rests while a proposer before it has drafts.
+    Who drafts, and how much, may change at any time (steering.py).
 
     Nothing here waits. When a verifier is lost, drains or is full, the sequence moves to another with what is
     committed; when there is none, it waits a little for one and then fails. Drafters come and go without consequence.
@@ -70,10 +73,8 @@ class Session:
         self._link: VerifierLink | None = None
         self._recovery = Recovery(peers.verifiers, peers.recovery_seconds, retry=self._open, give_up=self._give_up)
         self._ended = False
-        self._proposers = [self._make_proposer(name) for name in request.proposers]
-        self._remote = [proposer for proposer in self._proposers if isinstance(proposer, RemoteDrafts)]
-        self._local = [proposer for proposer in self._proposers if isinstance(proposer, NgramDrafts)]
-        self._local_first = isinstance(next(iter(self._proposers), None), NgramDrafts)
+        self._steering = peers.controllers.steering(request, self._redraft)
+        self._lineup = self._make_lineup()
 
     def start(self, beside: Session | None = None) -> None:
         """Where `beside` is, if it is somewhere: there one prompt's KV serves both."""
@@ -91,22 +92,12 @@ class Session:
             raise RuntimeError(f"commit for {commit.base} committed tokens, but {len(self._token_ids)} are known")
         self._token_ids += commit.token_ids
         self._recovery.note_progress()
-        for proposer in self._remote:
-            if commit.finish_reason is not FinishReason.NONE:
-                proposer.finish(commit)
-            elif not self._may_rest(proposer):
-                proposer.observe(commit)
+        self._lineup.forward(commit)
         return True
 
     def propose(self, commit: Commit) -> None:
         if not self._ended and commit.finish_reason is FinishReason.NONE:
-            for proposer in self._local:
-                proposer.observe(commit)
-            for remote in filter(self._may_rest, self._remote):
-                if any(proposer.has_drafts for proposer in self._local):
-                    remote.keep(commit)
-                else:
-                    remote.observe(commit)
+            self._lineup.propose(commit)
 
     def publish_prompt(self, scores: PromptLogprobs) -> None:
         if not self._ended:
@@ -118,6 +109,12 @@ class Session:
         self._output.publish(commit, step)
         if commit.finish_reason is not FinishReason.NONE:
             self._end(Ended(finish_reason=commit.finish_reason))
+        else:
+            self._steering.note_commit(commit, step)
+
+    def record_draft_batch(self, proposer: str, *, draft_us: int, wire_us: int) -> None:
+        self._output.ledger.record_draft_batch(proposer, draft_us=draft_us, wire_us=wire_us)
+        self._steering.note_drafts(proposer, draft_us=draft_us, wire_us=wire_us)
 
     def on_failure(self, error: Exception) -> None:
         """The verifier ended the sequence, or it failed here."""
@@ -157,9 +154,10 @@ class Session:
             return
         self._recovery.stop()
         self._link = link
+        drafting = self._steering.open(link.address)
+        self._request = drafting.applied_to(self._request)
         link.open(self._current(), self)
-        for proposer in self._proposers:
-            proposer.start(self._token_ids)
+        self._lineup.start(drafting, self._token_ids)
 
     def _give_up(self) -> None:
         said = "".join(f"; {address} said: {error}" for address, error in self._recovery.refusals.items())
@@ -180,18 +178,14 @@ class Session:
             return
         self._ended = True
         self._recovery.stop()
-        for proposer in self._proposers:
-            proposer.close()
+        self._steering.close()
+        self._lineup.close()
         if self._link is not None:
             if ended.finish_reason is FinishReason.NONE:
                 self._link.close(self._request.sequence_id)
             else:
                 self._link.release(self._request.sequence_id)
         self._on_end(ended)
-
-    def _may_rest(self, proposer: RemoteDrafts) -> bool:
-        """While the drafts that the verifier takes first are made here, at no cost to it."""
-        return self._local_first and proposer.may_rest
 
     def _serves(self, info: ModelInfo) -> bool:
         return info.name == self._model and info.vocabulary_hash == self._request.vocabulary_hash
@@ -213,11 +207,24 @@ class Session:
         left = round((self._deadline - time.monotonic()) * 1e3)
         return min(max(1, left), MAX_DEADLINE_MS)
 
-    def _make_proposer(self, name: str) -> Proposer:
-        peers = self._peers
-        return make_proposer(
-            name, self._current, self._send_draft, peers.drafters, self._output.ledger, peers.complaints
+    def _redraft(self, drafting: Drafting) -> None:
+        """From the next pass on; the verifier and the drafters that go on drafting are told new bounds."""
+        self._request = drafting.applied_to(self._request)
+        sequence_id = self._request.sequence_id
+        if self._link is not None:
+            self._link.send(sequence_id, drafting.update(sequence_id))
+            self._lineup.redraft(drafting, sequence_id, self._token_ids)
+
+    def _make_lineup(self) -> Lineup:
+        around = Surroundings(
+            current=self._current,
+            send=self._send_draft,
+            drafters=self._peers.drafters,
+            record=self,
+            complaints=self._peers.complaints,
+            on_trial=self._steering.note_trial if self._steering.scores else None,
         )
+        return Lineup({name: make_proposer(name, around) for name in self._request.proposers})
 
     def _send_draft(self, draft: exchange_pb2.Draft) -> None:
         if self._link is not None:

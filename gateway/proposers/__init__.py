@@ -1,29 +1,43 @@
 """Who drafts for a sequence, as the gateway sees it: one file each, and the factory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from gateway.ledger import Ledger
+from gateway.free_score import Index, OnTrial
+from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import LONG_MATCH, NgramDrafts
-from gateway.proposers.proposer import Proposer, SendDraft
+from gateway.proposers.proposer import DraftRecord, Proposer, SendDraft
 from gateway.proposers.remote import Complaints, DrafterPool, RemoteDrafts
 from slipstream.proposers.ngram import MIN_MATCH
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import SequenceRequest
 
-__all__ = ["Complaints", "DrafterPool", "NgramDrafts", "Proposer", "RemoteDrafts", "SendDraft", "make_proposer"]
+__all__ = ["Complaints", "DrafterPool", "Lineup", "Proposer", "Surroundings", "make_proposer"]
 
 
-def make_proposer(
-    name: str,
-    current: Callable[[], SequenceRequest],
-    send: SendDraft,
-    drafters: DrafterPool,
-    ledger: Ledger,
-    complaints: Complaints,
-) -> Proposer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What a sequence's proposers have to do with."""
+
+    current: Callable[[], SequenceRequest]  # the sequence as it stands, with a fresh nonce
+    send: SendDraft
+    drafters: DrafterPool
+    record: DraftRecord
+    complaints: Complaints
+    index: Index | None = None  # that n-grams are looked up in; None: of the sequence's own tokens
+    on_trial: OnTrial | None = None  # is told how good n-grams are; None: nobody wants to know
+
+
+def make_proposer(name: str, around: Surroundings) -> Proposer:
     """The n-gram proposer, or one that a drafter service is asked for by this name."""
     if name == NGRAM:
-        request = current()
-        min_match = LONG_MATCH if len(request.proposers) > 1 else MIN_MATCH
-        return NgramDrafts(request.sequence_id, request.num_draft_tokens, send, min_match=min_match)
-    return RemoteDrafts(name, current, drafters, send, ledger, complaints)
+        request = around.current()
+        return NgramDrafts(
+            request.sequence_id,
+            request.num_draft_tokens,
+            around.send,
+            min_match=LONG_MATCH if len(request.proposers) > 1 else MIN_MATCH,
+            index=around.index,
+            on_trial=around.on_trial,
+        )
+    return RemoteDrafts(name, around.current, around.drafters, around.send, around.record, around.complaints)

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.free_score import FreeScore, Index, OnTrial
 from gateway.proposers.proposer import SendDraft
 from slipstream.exchange import Commit, Draft, DraftToken, LawKind
 from slipstream.proposers.ngram import MAX_MATCH, MIN_MATCH, NAME, NgramProposer
 from slipstream.wire.codec import draft_to_wire
 
 LONG_MATCH = MAX_MATCH - 1  # beside another proposer: a shorter match is right less often than a draft model
+SCORED_TOKENS = 8  # of one prediction
 
 
 class NgramDrafts:
-    """Keeps 2K + 1 tokens ahead: after a pass that accepts K and adds one, the verifier has K more in its tree."""
+    """Keeps 2K + 1 tokens ahead: after a pass that accepts K and adds one, the verifier has K more in its tree.
 
-    def __init__(self, sequence_id: int, num_draft_tokens: int, send: SendDraft, *, min_match: int = MIN_MATCH) -> None:
+    Whether it drafts depends on the length of its match, a function of the committed tokens alone.
+    """
+
+    def __init__(
+        self,
+        sequence_id: int,
+        num_draft_tokens: int,
+        send: SendDraft,
+        *,
+        min_match: int = MIN_MATCH,
+        index: Index | None = None,  # one of its own if not given
+        on_trial: OnTrial | None = None,  # is told how good it is, also while it does not draft
+    ) -> None:
         self._sequence_id = sequence_id
         self._path_length = 2 * num_draft_tokens + 1
         self._send = send
-        self._index = NgramProposer(min_match=min_match)
+        self._min_match = min_match
+        self._index: Index = NgramProposer(min_match=MIN_MATCH if on_trial else min_match) if index is None else index
+        self._score = FreeScore(self._index, SCORED_TOKENS, LONG_MATCH, on_trial) if on_trial else None
         self._ahead: tuple[int, ...] = ()  # what the verifier's tree holds after the committed prefix
         self._draw = 0
 
@@ -29,15 +45,28 @@ class NgramDrafts:
         return bool(self._ahead)
 
     def start(self, token_ids: Sequence[int]) -> None:
-        self._index.extend(token_ids[len(self._index) :])
+        new = token_ids[len(self._index) :]
+        if self._score is not None and not len(self._index):
+            self._score.start(new)
+        else:
+            self._read(new)
         self._ahead = ()
         self._draft()
 
     def observe(self, commit: Commit) -> None:
         known = len(self._index) - commit.base  # 0, unless a move in between started from these tokens
-        self._index.extend(commit.token_ids[known:])
+        self._read(commit.token_ids[known:])
         self._ahead = _remainder(self._ahead, commit.token_ids)
         self._draft()
+
+    def redraft(self, num_draft_tokens: int, *, is_alone: bool) -> None:
+        """Another K from now on, 0 to be silent; not alone, it drafts on long matches only."""
+        self._path_length = 2 * num_draft_tokens + 1 if num_draft_tokens else 0
+        self._min_match = MIN_MATCH if is_alone else LONG_MATCH
+        if not num_draft_tokens:
+            self._ahead = ()
+        elif len(self._index):
+            self._draft()
 
     def close(self) -> None:
         """Nothing is held anywhere else."""
@@ -45,11 +74,19 @@ class NgramDrafts:
     def _draft(self) -> None:
         if len(self._ahead) >= self._path_length:
             return
+        if self._index.match_length < self._min_match:
+            return
         path = self._index.propose(self._path_length)
         if path and path != self._ahead[: len(path)]:
             self._ahead = path
             self._send(draft_to_wire(self._as_draft(path)))
             self._draw += 1
+
+    def _read(self, token_ids: Sequence[int]) -> None:
+        if self._score is None:
+            self._index.extend(token_ids)
+        else:
+            self._score.observe(token_ids)
 
     def _as_draft(self, path: tuple[int, ...]) -> Draft:
         tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in path)

@@ -11,6 +11,13 @@ from slipstream.wire.v1 import exchange_pb2
 SendDraft = Callable[[exchange_pb2.Draft], None]
 
 
+class DraftRecord(Protocol):
+    """Where the times of drafts that are made elsewhere are noted."""
+
+    def record_draft_batch(self, proposer: str, *, draft_us: int, wire_us: int) -> None:
+        """One batch came; `wire_us` is 0 for what was pushed ahead of need."""
+
+
 class Proposer(Protocol):
     """Drafts for one sequence; where its drafts go was given to it when it was made."""
 

@@ -7,20 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gateway.dialects import DraftReceiver
-from gateway.ledger import Ledger
+from gateway.dialects import DrafterItem, DraftReceiver
 from gateway.link import Link
 from gateway.pool import Pool
-from gateway.proposers.proposer import SendDraft
+from gateway.proposers.proposer import DraftRecord, SendDraft
 from slipstream.errors import InvalidRequest, VocabularyMismatch
-from slipstream.exchange import Commit, ModelInfo
+from slipstream.exchange import Commit, ModelInfo, Update
 from slipstream.request import SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 
 _LOG = logging.getLogger(__name__)
 
-DrafterPool = Pool[DraftReceiver, Commit]
-DrafterLink = Link[DraftReceiver, Commit]
+DrafterPool = Pool[DraftReceiver, DrafterItem]
+DrafterLink = Link[DraftReceiver, DrafterItem]
 
 
 class Complaints:
@@ -48,7 +47,7 @@ class RemoteDrafts:
         current: Callable[[], SequenceRequest],  # the sequence as it stands, with a fresh nonce
         drafters: DrafterPool,
         send: SendDraft,
-        ledger: Ledger,
+        record: DraftRecord,
         complaints: Complaints,
     ) -> None:
         self._name = name
@@ -57,7 +56,7 @@ class RemoteDrafts:
         self._vocabulary_hash = current().vocabulary_hash
         self._drafters = drafters
         self._send = send
-        self._ledger = ledger
+        self._record = record
         self._complaints = complaints
         self._link: DrafterLink | None = None
         self._full: set[str] = set()  # addresses of drafters that refused the sequence for want of room
@@ -79,6 +78,11 @@ class RemoteDrafts:
             self._untold.append(commit)
             self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
             self._tell()
+
+    def update(self, update: Update) -> None:
+        """Other bounds from the next round on."""
+        if self._link is not None:
+            self._link.send(self._sequence_id, update)
 
     def keep(self, commit: Commit) -> None:
         """Tokens became final, and who drafts before this one has the next ones: told with the commits that follow."""
@@ -104,7 +108,7 @@ class RemoteDrafts:
         current = [draft for draft in drafts if draft.draw >> 32 == self._epoch]
         for draft in current:
             self._send(draft)
-        self._ledger.record_draft_batch(self._name, draft_us=draft_us, wire_us=self._wire_us(current, held_us))
+        self._record.record_draft_batch(self._name, draft_us=draft_us, wire_us=self._wire_us(current, held_us))
 
     def on_down(self) -> None:
         self._link = None

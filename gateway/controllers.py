@@ -1,0 +1,52 @@
+"""The controllers of all verifiers, and the policies that they follow. Knows tenants; no peer, no request's life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.controller import Controller, Group
+from gateway.decision import Decision
+from gateway.drafting import Drafting
+from gateway.steering import Steering
+from gateway.tenants import Tenant, Tenants
+from slipstream.request import SequenceRequest
+
+OnDecision = Callable[[str, Group, Decision], None]  # verifier's address, group, what was decided before
+
+
+class Controllers:
+    """Each verifier has its own: load, step times and what drafts are worth there are its own."""
+
+    def __init__(self, tenants: Tenants, on_decision: OnDecision = lambda address, group, before: None) -> None:
+        self._tenants = tenants
+        self._on_decision = on_decision
+        self._by_address: dict[str, Controller] = {}
+        self._last_policies: dict[str, Tenant] = {}  # by name, of tenants that are in the file no more
+
+    @property
+    def all(self) -> list[Controller]:
+        return list(self._by_address.values())
+
+    def of(self, address: str) -> Controller:
+        if address not in self._by_address:
+            self._by_address[address] = Controller(
+                address, lambda group, before: self._on_decision(address, group, before)
+            )
+        return self._by_address[address]
+
+    def begin(self, tenant: Tenant) -> None:
+        """A request of this tenant begins: its policy holds to the end even if the tenant is removed meanwhile."""
+        self._last_policies[tenant.name] = tenant
+
+    def steering(self, request: SequenceRequest, redraft: Callable[[Drafting], None]) -> Steering:
+        return Steering(request, lambda: self._policy(request.tenant), self.of, redraft)
+
+    def take_up(self, tenants: Tenants) -> None:
+        """New policies, for running requests too."""
+        self._tenants = tenants
+        groups = [group for controller in self.all for group in controller.groups.values()]
+        for member in [member for group in groups for member in group.members]:
+            member.take_up_policy()
+
+    def _policy(self, name: str) -> Tenant:
+        return self._tenants.named(name) or self._last_policies[name]

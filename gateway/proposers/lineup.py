@@ -1,0 +1,83 @@
+"""All who may draft for one sequence, and who of them does now. Knows proposers; no verifier, no client, no policy.
+
+A drafter elsewhere that does not draft now is closed there, and costs nothing. An n-gram proposer goes on reading what
+becomes final: it costs next to nothing, is scored by it, and can begin at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gateway.drafting import Drafting
+from gateway.proposers.ngram import NgramDrafts
+from gateway.proposers.proposer import Proposer
+from gateway.proposers.remote import RemoteDrafts
+from slipstream.exchange import Commit
+from slipstream.proposers.ngram import NAME as NGRAM
+from slipstream.request import FinishReason
+
+
+class Lineup:
+    """Drafters elsewhere hear of a commit before local proposers do.
+
+    A drafter that shares the verifier's cores is an exception: it rests while a proposer before it has drafts.
+    """
+
+    def __init__(self, proposers: Mapping[str, Proposer]) -> None:
+        self._remote = {name: one for name, one in proposers.items() if isinstance(one, RemoteDrafts)}
+        self._local = [one for one in proposers.values() if isinstance(one, NgramDrafts)]
+        self._way: tuple[str, ...] = ()
+
+    def start(self, drafting: Drafting, token_ids: Sequence[int]) -> None:
+        """Begin, or begin again, on a verifier that has these committed tokens and no drafts."""
+        self._way = drafting.way
+        for name, remote in self._remote.items():
+            if name in self._way:
+                remote.start(token_ids)
+            else:
+                remote.close()
+        for local in self._local:
+            local.redraft(self._local_tokens(drafting), is_alone=self._way == (NGRAM,))
+            local.start(token_ids)
+
+    def redraft(self, drafting: Drafting, sequence_id: int, token_ids: Sequence[int]) -> None:
+        """Another way or other bounds from now on."""
+        before, self._way = self._way, drafting.way
+        for name, remote in self._remote.items():
+            if name in before and name in self._way:
+                remote.update(drafting.update(sequence_id))
+            elif name in self._way:
+                remote.start(token_ids)
+            elif name in before:
+                remote.close()
+        for local in self._local:
+            local.redraft(self._local_tokens(drafting), is_alone=self._way == (NGRAM,))
+
+    def forward(self, commit: Commit) -> None:
+        for remote in self._remote.values():
+            if commit.finish_reason is not FinishReason.NONE:
+                remote.finish(commit)
+            elif not self._may_rest(remote):
+                remote.observe(commit)
+
+    def propose(self, commit: Commit) -> None:
+        for local in self._local:
+            local.observe(commit)
+        for remote in filter(self._may_rest, self._remote.values()):
+            if any(local.has_drafts for local in self._local):
+                remote.keep(commit)
+            else:
+                remote.observe(commit)
+
+    def close(self) -> None:
+        for remote in self._remote.values():
+            remote.close()
+        for local in self._local:
+            local.close()
+
+    def _local_tokens(self, drafting: Drafting) -> int:
+        return drafting.num_draft_tokens if NGRAM in drafting.way else 0
+
+    def _may_rest(self, remote: RemoteDrafts) -> bool:
+        """While the drafts that the verifier takes first are made here, at no cost to it."""
+        return self._way[:1] == (NGRAM,) and remote.may_rest
