@@ -123,8 +123,10 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.commit_all([Commit(sequence_id, base, tuple(token_ids), **fields)])
 
     def commit_all(self, commits: Sequence[Commit]) -> None:
-        batch = codec.commit_batch_to_wire(CommitBatch(tuple(commits), StepReport(step_us=STEP_US)))
-        self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=batch))
+        self.send(CommitBatch(tuple(commits), StepReport(step_us=STEP_US)))
+
+    def send(self, batch: CommitBatch) -> None:
+        self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(batch)))
 
     def finish(self, sequence_id: int, base: int, token_ids: Sequence[int]) -> None:
         self.commit(sequence_id, base, token_ids, finish_reason=FinishReason.LENGTH)

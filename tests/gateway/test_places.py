@@ -216,3 +216,42 @@ async def test_whoever_comes_and_goes_all_places_come_back() -> None:
     assert (held.num_running, held.num_queued) == (0, 0)
     for _ in range(3):
         await held.take(OTHER)
+
+
+async def test_places_for_several_samples_are_taken_all_or_none() -> None:
+    held = places(max_running=3, max_queued=9)
+    await held.take(OTHER)
+    several = asyncio.create_task(held.take(OTHER, None, 3))
+    await asyncio.sleep(0)
+    assert (held.num_running, held.num_queued) == (1, 3), "two were free, and none of them is held meanwhile"
+    behind = await waiting(held)
+    assert not behind.done(), "nobody overtakes, or it might wait for ever"
+    held.give_back(OTHER)
+    await several
+    assert (held.num_running, behind.done()) == (3, False)
+    for _ in range(3):
+        held.give_back(OTHER)
+    await behind
+    held.give_back(OTHER)
+    assert (held.num_running, held.num_queued) == (0, 0)
+
+
+async def test_each_sample_counts_against_the_tenants_limit() -> None:
+    held = places(max_running=9)
+    await held.take(ACME, None, 2)
+    with pytest.raises(Exhausted, match="tenant 'acme' has 2 requests running, its limit is 3"):
+        await held.take(ACME, None, 2)
+    await held.take(ACME)
+    assert held.num_running == 3
+
+
+async def test_who_gives_up_waiting_for_several_places_leaves_nothing_held() -> None:
+    held = places(max_running=2)
+    await held.take(OTHER)
+    several = asyncio.create_task(held.take(OTHER, None, 2))
+    await asyncio.sleep(0)
+    several.cancel()
+    with suppress(asyncio.CancelledError):
+        await several
+    held.give_back(OTHER)
+    assert (held.num_running, held.num_queued) == (0, 0)
