@@ -11,6 +11,8 @@ from slipstream.parallel.ranks import Ranks
 
 PACKED_FOR_ROWS = 16  # oneDNN lays the weight out for so many tokens; other counts run as fast
 FAST_ROWS = 4  # one or two tokens take longer than four (bench/layers/linear.py), so they are padded
+EXACT_ROWS = 16  # up to here every number of rows is a shape of its own
+STRIDES = ((64, 8), (1 << 30, 32))  # (up to so many rows, padded to multiples of)
 
 
 class Linear(nn.Module):
@@ -72,9 +74,21 @@ def pack_weight(weight: torch.Tensor) -> torch.Tensor:
 def packed_linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x @ weight.T + bias with a weight from `pack_weight`."""
     num_rows = x.shape[0]
-    padded = pad_rows(x, FAST_ROWS) if x.dim() == 2 else x
+    padded = pad_rows(x, padded_size(num_rows)) if x.dim() == 2 else x
     result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(padded, packed, bias, "none", [], "")
     return result if padded is x else result[:num_rows]
+
+
+def padded_size(num_rows: int) -> int:
+    """How many rows a product takes instead: few different numbers.
+
+    For each one oneDNN compiles a product and keeps it, half a megabyte for every weight's shape: batches of all sizes
+    would cost a step some milliseconds now and then, and a quarter of a gigabyte in the end.
+    """
+    if num_rows <= EXACT_ROWS:
+        return max(num_rows, FAST_ROWS)
+    stride = next(stride for most, stride in STRIDES if num_rows <= most)
+    return -(-num_rows // stride) * stride
 
 
 def pad_rows(x: torch.Tensor, num_rows: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import ForwardBatch
 from slipstream.layers.attention import Attention, CosSin
-from slipstream.layers.linear import FAST_ROWS, Linear, pack_weight, packed_linear, pad_rows
+from slipstream.layers.linear import Linear, pack_weight, packed_linear, pad_rows, padded_size
 from slipstream.layers.mlp import MLP
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.rotary import RotaryEmbedding
@@ -82,7 +82,7 @@ class LlamaModel(nn.Module):
         num_tokens, tapped = len(batch.token_ids), dict[int, torch.Tensor]()
         residual = self._vocabulary.embed(batch.token_ids, self.embedding)
         if self._packed_head is not None:
-            residual = pad_rows(residual, FAST_ROWS)  # once, not before every product
+            residual = pad_rows(residual, padded_size(num_tokens))  # once, not before every product
         x = torch.zeros_like(residual)
         cos_sin = self.rotary(batch.positions, self.embedding.dtype)
         caches = zip(kv_cache.keys, kv_cache.values, strict=True)
