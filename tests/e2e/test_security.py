@@ -22,7 +22,7 @@ from slipstream.wire.v1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from tests.e2e.cluster import Client, Cluster, request
+from tests.e2e.cluster import Client, Cluster, eventually, request
 from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 from tests.wire.certificates import Authority
 
@@ -65,7 +65,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     peers = ("--peer-ca", authority.file, "--peer-cert", identity.certificate, "--peer-key", identity.key)
     loud = ("--log-json", "--log-level", "debug")
     with Cluster(folder, lambda name, line: log[name].append(line), client) as cluster:
-        cluster.verifier(target, *map(str, listener), *loud, module="tests.e2e.altered_services verifier patient")
+        cluster.verifier(target, *map(str, listener), *loud)
         cluster.drafter(draft, *map(str, listener), *loud)
         cluster.gateway([TENANT], *map(str, (*listener, *peers)), *loud)
         yield Secured(cluster, authority, stranger, client, log)
@@ -82,11 +82,16 @@ async def is_served(address: str, tls: ClientTls | None) -> bool:
         return True
 
 
-async def test_with_the_right_certificates_text_comes_and_is_drafted(secured: Secured) -> None:
-    async with secured.cluster.client(KEY) as client:
-        answer = await client.generate(request([5, 6, 7], max_tokens=40, temperature=1.0, seed=1, ignore_eos=True))
+async def test_with_the_right_certificates_text_comes_through_all_three_services(secured: Secured) -> None:
+    asked = request([5, 6, 7], max_tokens=40, temperature=1.0, seed=1, ignore_eos=True, request_id="told-to-all")
+    async with Client(secured.cluster.address("gateway"), KEY, secured.client) as client:
+        answer = await client.generate(asked)
     assert len(answer.token_ids) == 40
-    assert any(answer.drafted)
+
+    async def told_to_all() -> bool:
+        return all(any("told-to-all" in line for line in secured.log[name]) for name in SERVICES)
+
+    await eventually(told_to_all, 20)
 
 
 @pytest.mark.parametrize("service", SERVICES)
