@@ -15,7 +15,7 @@ from gateway.openai.errors import error_reply
 _LOG = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 16 << 20  # the longest prompt, its escapes in JSON and what is around it
-REQUEST_ID: Final = "request_id"  # of a request, in this application's words
+REQUEST_ID: Final = web.RequestKey("request_id", str)
 REQUEST_ID_HEADER: Final = "X-Request-Id"
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

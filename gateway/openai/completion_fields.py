@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from gateway.completion import Completion
+from gateway.json_fields import InvalidField
 from gateway.openai.request_fields import Asked, RequestFields
 
 DEFAULT_MAX_TOKENS: Final = 16  # as OpenAI has it
@@ -40,6 +41,9 @@ class CompletionFields(RequestFields):
 
     def read(self) -> Asked:
         """Raises InvalidRequest."""
+        num_samples = self.n or 1
+        if self.best_of not in (None, num_samples):  # samples are not ranked here
+            raise InvalidField(f"best_of is {self.best_of}; it must be {num_samples}, n", "best_of")
         settings = {"max_tokens": DEFAULT_MAX_TOKENS} | self.sampling() | self._logprobs()
         prompts = self.prompt
         return self.asked(*(Completion(prompt=p, model=self.model, echo=bool(self.echo), **settings) for p in prompts))

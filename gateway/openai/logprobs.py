@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from slipstream.exchange import TokenLogprobs
 from slipstream.text.tokenizer import Tokenizer
+
+LEAST: Final = -9999.0  # in place of minus infinity, which JSON does not have
 
 
 def token_text(tokenizer: Tokenizer, token_id: int) -> str:
@@ -40,14 +44,14 @@ class CompletionLogprobs:
         return {
             "tokens": texts,
             "token_logprobs": [*unknown, *(logprob for _, logprob, _, _ in known)],
-            "top_logprobs": [*unknown, *(self._top(top_ids, tops) for _, _, top_ids, tops in known)],
+            "top_logprobs": [*unknown, *(self._top(*row) for row in known)],
             "text_offset": [self._advance(text) for text in texts],
         }
 
-    def _top(self, top_ids: list[int], tops: list[float]) -> dict[str, float]:
-        """Two tokens may read alike; the likelier one is told."""
-        pairs = list(zip(top_ids, tops, strict=True))
-        return {token_text(self._tokenizer, top_id): top for top_id, top in reversed(pairs)}
+    def _top(self, token_id: int, logprob: float, top_ids: list[int], tops: list[float]) -> dict[str, float]:
+        """The likeliest tokens and the one that was taken. Two may read alike; the likelier one is told."""
+        pairs = [*zip(top_ids, tops, strict=True), (token_id, logprob)]
+        return {token_text(self._tokenizer, one): its for one, its in sorted(pairs, key=lambda pair: pair[1])}
 
     def _advance(self, text: str) -> int:
         offset, self._offset = self._offset, self._offset + len(text)
@@ -55,8 +59,8 @@ class CompletionLogprobs:
 
 
 def _rows(token_ids: Sequence[int], told: TokenLogprobs) -> zip[tuple[int, float, list[int], list[float]]]:
-    columns = (told.logprobs.tolist(), told.top_token_ids.tolist(), told.top_logprobs.tolist())
-    return zip(token_ids, *columns, strict=True)
+    logprobs, tops = (np.maximum(values, LEAST).tolist() for values in (told.logprobs, told.top_logprobs))
+    return zip(token_ids, logprobs, told.top_token_ids.tolist(), tops, strict=True)
 
 
 def _entry(tokenizer: Tokenizer, token_id: int, logprob: float) -> dict[str, Any]:
