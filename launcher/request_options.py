@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.wire.v1 import generation_pb2 as pb
@@ -20,6 +21,13 @@ class RequestOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    min_tokens: int = 0
 
 
 def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateRequest:
@@ -35,4 +43,36 @@ def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateReque
         seed=options.seed,
         stop=options.stop,
         ignore_eos=options.ignore_eos,
+        repetition_penalty=options.repetition_penalty,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        logit_bias=dict(options.logit_bias),
+        allowed_token_ids=options.allowed_token_ids,
+        bad_words=[pb.TokenIds(ids=word) for word in options.bad_words],
+        min_tokens=options.min_tokens,
     )
+
+
+def biases(texts: Sequence[str]) -> tuple[tuple[int, float], ...]:
+    """From `token id=bias` each."""
+    return tuple(_bias(text) for text in texts)
+
+
+def words(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """From token ids with commas between them each."""
+    return tuple(_word(text) for text in texts)
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise ValueError(f"logit bias {text!r} is no token id and bias; write it as 198=-5") from None
+
+
+def _word(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(token_id) for token_id in text.split(","))
+    except ValueError:
+        raise ValueError(f"bad word {text!r} is no list of token ids; write it as 198,284") from None

@@ -17,7 +17,7 @@ from launcher.cli.options import DEFAULT_GATEWAY
 from launcher.client import chat_prompt, connect
 from launcher.generate import run_generate
 from launcher.prompt_file import DEMO_PROMPTS, load_prompts
-from launcher.request_options import RequestOptions, make_request
+from launcher.request_options import RequestOptions, biases, make_request, words
 from launcher.run_file import Listed
 from slipstream.config import runtime_dir
 from slipstream.wire.tls import client_tls
@@ -44,6 +44,13 @@ def generate_command(
     max_tokens: options.MaxTokens = 128,
     seed: options.Seed = None,
     stop: Annotated[list[str] | None, typer.Option(help="Ends the output; may be given again.")] = None,
+    min_tokens: Annotated[int, typer.Option(help="No end token before so many; stop strings still end.")] = 0,
+    repetition_penalty: Annotated[float, typer.Option(help="Over prompt and output; 1 is off.")] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="Over the output, -2 to 2.")] = 0.0,
+    frequency_penalty: Annotated[float, typer.Option(help="Over the output, -2 to 2.")] = 0.0,
+    logit_bias: Annotated[list[str] | None, typer.Option(help="As 198=-5; may be given again.")] = None,
+    allowed_token_id: Annotated[list[int] | None, typer.Option(help="Nothing but these; may be given again.")] = None,
+    bad_word: Annotated[list[str] | None, typer.Option(help="Token ids as 198,284; may be given again.")] = None,
     as_json: options.AsJson = False,
     timeout: options.Timeout = 300.0,
 ) -> None:
@@ -58,6 +65,13 @@ def generate_command(
         max_tokens=max_tokens,
         seed=seed,
         stop=tuple(stop or ()),
+        min_tokens=min_tokens,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        logit_bias=biases(logit_bias or ()),
+        allowed_token_ids=tuple(allowed_token_id or ()),
+        bad_words=words(bad_word or ()),
     )
     request = make_request(chat_prompt(text, system) if chat else pb.Prompt(text=text), wanted)
     with connect(target, api_key, client_tls(tls_ca, tls_cert, tls_key)) as client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.request_options import RequestOptions, make_request
+from launcher.request_options import RequestOptions, biases, make_request, words
 from slipstream.wire.v1 import generation_pb2 as pb
 
 ONCE = pb.Prompt(text="Once")
@@ -25,3 +25,22 @@ def test_greedy_is_said_and_not_left_to_the_default() -> None:
 def test_a_number_that_the_protocol_cannot_say_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="-1"):
         make_request(ONCE, RequestOptions(top_k=-1))
+
+
+def test_token_rules_are_read_from_the_way_they_are_written() -> None:
+    options = RequestOptions(logit_bias=biases(["198=-5", "7=0.5"]), bad_words=words(["198,284", "7"]), min_tokens=3)
+    request = make_request(ONCE, options)
+    assert dict(request.logit_bias) == {198: -5.0, 7: 0.5}
+    assert [list(word.ids) for word in request.bad_words] == [[198, 284], [7]]
+    assert request.min_tokens == 3
+
+
+@pytest.mark.parametrize("text", ["198", "a=1", "198=", ""])
+def test_a_bias_that_is_none_is_named_with_how_to_write_it(text: str) -> None:
+    with pytest.raises(ValueError, match=f"logit bias '{text}' .* write it as 198=-5"):
+        biases([text])
+
+
+def test_a_bad_word_that_is_none_is_named_with_how_to_write_it() -> None:
+    with pytest.raises(ValueError, match=r"bad word 'hi' .* write it as 198,284"):
+        words(["hi"])
