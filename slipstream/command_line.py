@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from slipstream import logs
-from slipstream.config import DTYPES, WIDE_SHAPES
+from slipstream.config import ALL_REDUCE_METHODS, DTYPES, WIDE_SHAPES
 
 Listen = Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
@@ -30,6 +30,12 @@ Widen = Annotated[
 ]
 CudaGraphs = Annotated[bool, typer.Option(help="On a GPU, replay captured steps; off changes nothing but speed.")]
 GraphMemoryMib = Annotated[int, typer.Option(help="Memory that captured steps may take, MiB.")]
+TensorParallelSize = Annotated[
+    int, typer.Option(help="Processes of this machine that hold a part of the model each; under torchrun, all of its.")
+]
+AllReduce = Annotated[
+    str, typer.Option(help=f"How GPUs of one machine add up: {' or '.join(ALL_REDUCE_METHODS)} (NCCL).")
+]
 LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
 TlsCert = Annotated[Path | None, typer.Option(help="PEM certificate of this server; without it there is no TLS.")]

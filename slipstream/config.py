@@ -8,6 +8,7 @@ from pathlib import Path
 
 MAX_THREADS = 1024  # more than any machine has cores; a slip of the finger would use up the system's threads
 WIDE_SHAPES = ("8b", "70b")  # see slipstream/models/widen.py
+ALL_REDUCE_METHODS = ("symmetric", "group")  # see slipstream/parallel/all_reduce.py
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -31,6 +32,9 @@ class EngineConfig:
     cuda_graphs: bool = True  # on a GPU: replays captured steps; off changes nothing but speed
     graph_memory_bytes: int = 2 << 30  # of the captured steps; when it is used up, steps are padded more
 
+    tensor_parallel_size: int = 1  # processes that hold a part of the model each
+    all_reduce: str = "symmetric"  # how GPUs of one machine add up: by one another's memory, or "group" = NCCL
+
     def __post_init__(self) -> None:
         for name in ("model", "target_model", "features"):
             path = getattr(self, name)
@@ -40,7 +44,16 @@ class EngineConfig:
             raise ValueError(f"widen is {self.widen!r}; it must be one of {', '.join(WIDE_SHAPES)}, or empty")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
-        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "num_threads"):
+        if self.all_reduce not in ALL_REDUCE_METHODS:
+            methods = ", ".join(ALL_REDUCE_METHODS)
+            raise ValueError(f"all_reduce is {self.all_reduce!r}; it must be one of {methods}")
+        if self.tensor_parallel_size > 1 and self.device not in ("cpu", "cuda"):
+            raise ValueError(
+                f"device is {self.device!r} and tensor_parallel_size {self.tensor_parallel_size}; "
+                "give cpu or cuda: each rank takes the GPU of its number"
+            )
+        counts = ("block_size", "max_num_seqs", "max_num_batched_tokens", "num_threads", "tensor_parallel_size")
+        for name in counts:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
         if self.num_threads > MAX_THREADS:
@@ -48,6 +61,24 @@ class EngineConfig:
         for name in ("max_model_len", "num_kv_blocks", "kv_memory_bytes", "graph_memory_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Torchrun:
+    """Which of the processes this is that torchrun has started."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+def torchrun() -> Torchrun | None:
+    """None for a process that torchrun has not started."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    names = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
+    return Torchrun(**{name: int(os.environ[variable]) for name, variable in names.items()})
 
 
 def default_model_dir() -> Path:

@@ -9,10 +9,17 @@ import typer
 
 from slipstream import command_line, logs
 from slipstream.config import EngineConfig
+from slipstream.parallel.crew import follows
 from slipstream.wire import server
 from slipstream.wire.tls import server_tls
 from verifier_svc.config import DEFAULT_LISTEN, VerifierConfig
 from verifier_svc.service import serve_verifier
+
+NgramFallback = Annotated[bool, typer.Option(help="Draft by n-gram here when a sequence that allows it has no drafts.")]
+Features = Annotated[
+    Path | None, typer.Option(help="Folder of the EAGLE-3 head whose drafters get features from here.")
+]
+TraceFile = Annotated[Path | None, typer.Option(help="Write a timeline of the steps here at the end, for Perfetto.")]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -31,20 +38,19 @@ def main(
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences in the batch.")] = 64,
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_waiting: Annotated[int, typer.Option(help="Most sequences that queue for a place in the batch.")] = 256,
-    ngram_fallback: Annotated[
-        bool, typer.Option(help="Draft by n-gram here when a sequence that allows it has no drafts.")
-    ] = True,
+    ngram_fallback: NgramFallback = True,
+    features: Features = None,
     num_threads: command_line.NumThreads = 1,
     widen: command_line.Widen = "",
     cuda_graphs: command_line.CudaGraphs = True,
     graph_memory_mib: command_line.GraphMemoryMib = 2048,
+    tensor_parallel_size: command_line.TensorParallelSize = 1,
+    all_reduce: command_line.AllReduce = "symmetric",
     tls_cert: command_line.TlsCert = None,
     tls_key: command_line.TlsKey = None,
     tls_client_ca: command_line.TlsClientCa = None,
     metrics_listen: command_line.MetricsListen = "",
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a timeline of the steps here at the end, for Perfetto.")
-    ] = None,
+    trace: TraceFile = None,
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
 ) -> None:
@@ -63,9 +69,12 @@ def main(
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,
                 num_threads=num_threads,
+                features=features,
                 widen=widen,
                 cuda_graphs=cuda_graphs,
                 graph_memory_bytes=graph_memory_mib << 20,
+                tensor_parallel_size=tensor_parallel_size,
+                all_reduce=all_reduce,
             ),
             listen=listen,
             tls=server_tls(tls_cert, tls_key, tls_client_ca),
@@ -75,7 +84,15 @@ def main(
             ngram_fallback=ngram_fallback,
             trace=trace,
         )
-    server.run(serve_verifier(config))
+    _run(config)
+
+
+def _run(config: VerifierConfig) -> None:
+    """Another rank than 0, where torchrun has started this, serves nobody."""
+    with command_line.mistakes_in_one_line():
+        other_rank = follows(config.engine)
+    if not other_rank:
+        server.run(serve_verifier(config))
 
 
 if __name__ == "__main__":

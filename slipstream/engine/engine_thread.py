@@ -81,11 +81,11 @@ class EngineThread(Generic[Event, Output]):
         """Hands an event over, from any thread, without waiting."""
         self._inbox.put(event)
 
-    async def stop(self) -> None:
-        """Ends the thread after the step it is in; what was posted and not taken is lost."""
+    async def stop(self, seconds: float | None = None) -> None:
+        """Ends the thread after the step it is in, or leaves it there after so long; what was posted is lost."""
         self._inbox.put(None)
         if self._thread.ident is not None:
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._thread.join, seconds)
 
     def _run(self) -> None:
         try:

@@ -126,7 +126,7 @@ class GraphRunner(ModelRunner):
         """Launches the step; what is returned will hold the log probabilities that were asked for."""
         if self._clock is not None:
             self._clock.start()
-        self._buffers.upload(bucket, chunks, checks, words)
+        self._upload(bucket, chunks, checks, words)
         self._pass(bucket, self._taps(chunks))()
         asked = AskedRows.of(checks, self._device)
         kept = None if asked is None else asked.keep(self._logits)
@@ -138,6 +138,11 @@ class GraphRunner(ModelRunner):
             self._verification(bucket, Needs.of(words))()
         self._on_host.copy_(self._decided, non_blocking=True)
         return None if asked is None or kept is None else self._to_host(asked.score(kept, self._decided))
+
+    def _upload(
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+    ) -> None:
+        self._buffers.upload(bucket, chunks, checks, words)
 
     def _apply_rules(self, bucket: Bucket, checks: Sequence[SequenceCheck]) -> None:
         """Penalties and the like: packed while the GPU runs the pass, then one small graph, in steps that have any."""

@@ -11,6 +11,7 @@ from slipstream.cache.kv_cache import KVCache, bytes_per_block
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.feature_tap import FeatureTap, feature_bytes, make_feature_tap
+from slipstream.engine.rank_steps import Tell, say_nothing
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.exchange import TokenLogprobs
 from slipstream.layers.linear import can_pack
@@ -22,6 +23,7 @@ from slipstream.parallel.ranks import ALONE, Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import ROWS_AT_ONCE, read_scores, score
 from slipstream.sampling.verification import verify
+from slipstream.sampling.vocabulary_slice import VocabularySlice
 from slipstream.tracing import NO_TRACE, Trace
 
 
@@ -55,6 +57,20 @@ class ModelRunner:
         """Feeds the chunks and returns fp32 logits [sum(num_logits), vocab], in chunk order."""
         batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
         return self._model.logits(self._hidden(batch, self._taps(chunks)))
+
+    @torch.inference_mode()
+    def slice_logits(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        """The same of the tokens that this rank holds: `vocabulary_slice` says which."""
+        batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
+        return self._model.slice_logits(self._hidden(batch, self._taps(chunks)))
+
+    @property
+    def vocabulary_slice(self) -> VocabularySlice:
+        return self._model.vocabulary_slice
+
+    @property
+    def model(self) -> LlamaModel:
+        return self._model
 
     def tap_features(self, tap: FeatureTap) -> None:
         """From now on, before anything is prepared, chunks may want features."""
@@ -113,11 +129,17 @@ class ModelRunner:
 
 
 def make_runner(
-    config: EngineConfig, *, pack_weights: bool = True, trace: Trace = NO_TRACE, ranks: Ranks = ALONE
+    config: EngineConfig,
+    *,
+    pack_weights: bool = True,
+    trace: Trace = NO_TRACE,
+    ranks: Ranks = ALONE,
+    tell: Tell = say_nothing,
 ) -> ModelRunner:
     """Loads the model, decides how many KV blocks it gets, and sets the math library's threads.
 
-    `pack_weights` only changes speed (see layers/linear.py). Of several ranks each loads its part.
+    `pack_weights` only changes speed (see layers/linear.py). Of several ranks each loads its part, and rank 0 tells the
+    others by `tell` what to do.
     """
     device, dtype = _device(config), _dtype(config)
     if device.type == "cpu":
@@ -135,7 +157,12 @@ def make_runner(
         kv_cache = KVCache(share, num_blocks, config.block_size, dtype, device)
     except RuntimeError as error:  # how torch tells that memory ran out, on any device
         raise ValueError(f"no memory for {num_blocks} KV blocks on {config.device}: {_first_line(error)}") from error
-    runner = _runner(model, kv_cache, max_model_len, config, trace)
+    if ranks.shard.size > 1:
+        from slipstream.engine.rank_runner import make_rank_runner  # knows this file
+
+        runner = make_rank_runner(model, kv_cache, max_model_len, config, tell, trace)
+    else:
+        runner = _runner(model, kv_cache, max_model_len, config, trace)
     if config.features is not None:
         runner.tap_features(make_feature_tap(config.features, model_config, kv_cache, dtype))
     return runner

@@ -7,8 +7,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-SYMMETRIC, GROUP = "symmetric", "group"
-METHODS = (SYMMETRIC, GROUP)
+SYMMETRIC = "symmetric"
 
 
 class AllReduce(Protocol):
@@ -29,7 +28,7 @@ class GroupAllReduce:
 
 
 def make_all_reduce(method: str, group: dist.ProcessGroup, device: torch.device, one_machine: bool) -> AllReduce:
-    """`method` is one of METHODS. Symmetric memory needs GPUs of one machine; elsewhere the group sums."""
+    """`method` is one of ALL_REDUCE_METHODS of config. Where GPUs are not of one machine, the group sums."""
     plain = GroupAllReduce(group)
     if method == SYMMETRIC and device.type == "cuda" and one_machine:
         from slipstream.parallel.symmetric import SymmetricAllReduce  # its operators exist where CUDA does

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from slipstream.errors import CheckpointError
+from slipstream.errors import CheckpointError, RanksFailed
 from slipstream.wire.calls import Calls
 from slipstream.wire.channel import MAX_MESSAGE_BYTES
 from slipstream.wire.status import StatusInterceptor
@@ -64,7 +64,7 @@ def run(service: Coroutine[Any, Any, None]) -> None:
     """Runs a service's main coroutine on uvloop until it ends; what an operator can mend is one line, no traceback."""
     try:
         uvloop.run(service)
-    except (ValueError, OSError, CheckpointError) as error:
+    except (ValueError, OSError, CheckpointError, RanksFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ValueError) else 1)
 

@@ -1,0 +1,125 @@
+"""Runs one rank's part of a model. Knows slices of the vocabulary; not how ranks hear of steps.
+
+All ranks take every step together. Rank 0 alone knows requests, and only its verdicts are used: what another rank
+computes reaches it as statistics, and nothing that a value decides changes what ranks exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from slipstream.cache.kv_cache import KVCache
+from slipstream.config import EngineConfig
+from slipstream.engine.batch import Chunk
+from slipstream.engine.model_runner import GraphSteps, ModelRunner
+from slipstream.engine.rank_steps import CopyBlocks, Forward, Prepare, Replay, Score, Step, Tell, Verify
+from slipstream.engine.scoring import ScoredChunk
+from slipstream.exchange import TokenLogprobs
+from slipstream.models.llama import LlamaModel
+from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.sliced_verification import AnyCheck, told_checks, verify_sliced
+from slipstream.tracing import NO_TRACE, Trace
+
+
+def verify_slices(runner: ModelRunner, chunks: Sequence[Chunk], checks: Sequence[AnyCheck]) -> list[Verdict]:
+    """One step, launched operation by operation, on this rank's slice of the vocabulary."""
+    logits = runner.slice_logits(chunks)
+    return verify_sliced(logits, checks, runner.vocabulary_slice) if checks else []
+
+
+class RankRunner(ModelRunner):
+    """A runner without graphs."""
+
+    def __init__(
+        self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0, *, tell: Tell, trace: Trace = NO_TRACE
+    ) -> None:
+        super().__init__(model, kv_cache, max_model_len, trace=trace)
+        self._tell = tell
+
+    def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        self._tell(Verify(chunks, told_checks(checks, self.config.vocab_size)))
+        with self._trace.span("model", f"{len(chunks)} sequences"):
+            return verify_slices(self, chunks, checks)
+
+
+class LeadingRunner(ModelRunner):
+    """What rank 0 uses: every step is told before it is taken; those of `launch` the inner runner tells itself."""
+
+    def __init__(self, inner: ModelRunner, tell: Tell, explained: Callable[[RuntimeError], RuntimeError]) -> None:
+        """`explained` says what is behind an error, such as a rank that has died."""
+        super().__init__(inner.model, inner.kv_cache, inner.max_model_len)
+        self.feature_tap = inner.feature_tap
+        self._inner, self._tell, self._explained = inner, tell, explained
+
+    @property
+    def graph_steps(self) -> GraphSteps:
+        return self._inner.graph_steps
+
+    def prepare(self) -> None:
+        self._tell(Prepare())
+        self._inner.prepare()
+
+    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        self._tell(Forward(chunks))
+        return self._inner.forward(chunks)
+
+    def score(self, prompts: Sequence[ScoredChunk]) -> Callable[[], list[TokenLogprobs]]:
+        self._tell(Score(prompts))
+        return self._inner.score(prompts)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._tell(CopyBlocks(pairs))
+        self._inner.copy_blocks(pairs)
+
+    def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
+        with self._explaining():
+            finish = self._inner.launch(chunks, checks)
+
+        def finished() -> list[Verdict]:
+            with self._explaining():
+                return finish()
+
+        return finished
+
+    def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
+        return self.launch(chunks, checks)()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._explained(error) from error
+
+
+def take(runner: ModelRunner, step: Step) -> None:
+    """Another rank's part of what rank 0 has told."""
+    match step:
+        case Prepare():
+            runner.prepare()
+        case Forward(chunks):
+            runner.forward(chunks)
+        case Score(prompts):
+            runner.score(prompts)()
+        case CopyBlocks(pairs):
+            runner.copy_blocks(pairs)
+        case Verify(chunks, checks):
+            verify_slices(runner, chunks, checks)
+        case Replay():
+            from slipstream.engine.rank_graph_runner import RankGraphRunner  # Triton is for GPUs only
+
+            assert isinstance(runner, RankGraphRunner)
+            runner.replay(step)
+
+
+def make_rank_runner(
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, tell: Tell, trace: Trace
+) -> ModelRunner:
+    if model.embedding.device.type == "cuda" and config.cuda_graphs:
+        from slipstream.engine.rank_graph_runner import make_rank_graph_runner  # Triton is for GPUs only
+
+        return make_rank_graph_runner(model, kv_cache, max_model_len, config, tell, trace)
+    return RankRunner(model, kv_cache, max_model_len, tell=tell, trace=trace)

@@ -1,0 +1,36 @@
+"""How rank 0's words reach the other ranks, whatever they say. Knows bytes; the ring of one machine is in ring.py."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+
+class Sender(Protocol):
+    def send(self, message: bytes) -> None:
+        """To all other ranks, in order."""
+
+
+class Receiver(Protocol):
+    def receive(self) -> bytes:
+        """Waits for the next message."""
+
+
+class Broadcast:
+    """Both ends, for ranks on several machines: the length, then the message."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+
+    def send(self, message: bytes) -> None:
+        dist.broadcast(torch.tensor([len(message)]), 0, group=self._group)
+        dist.broadcast(torch.frombuffer(bytearray(message), dtype=torch.uint8), 0, group=self._group)
+
+    def receive(self) -> bytes:
+        length = torch.zeros(1, dtype=torch.int64)
+        dist.broadcast(length, 0, group=self._group)
+        message = torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(message, 0, group=self._group)
+        return message.numpy().tobytes()

@@ -1,0 +1,215 @@
+"""The processes that hold one model, seen from rank 0: how they start, are told, die and end. Knows no requests."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing import connection
+from typing import Protocol
+
+import torch.distributed as dist
+
+from slipstream.config import EngineConfig, Torchrun, torchrun
+from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.engine.rank_runner import LeadingRunner
+from slipstream.engine.rank_steps import Step
+from slipstream.errors import CheckpointError, RanksFailed
+from slipstream.parallel.control import Broadcast, Sender
+from slipstream.parallel.follower import follow, run_follower
+from slipstream.parallel.joining import STEP_SECONDS, Place, join, leave, make_store
+from slipstream.parallel.ring import RingWriter
+from slipstream.tracing import NO_TRACE, Trace
+
+_LOG = logging.getLogger(__name__)
+END_SECONDS = 5.0  # for a rank to end by itself once it was told
+LAST_RESORT_SECONDS = 30.0  # for the service to end once a rank has died; more than it drains
+LOAD_SECONDS = 5.0  # the same while the model loads, when nobody is served
+EXPLAIN_SECONDS = 1.0  # in which a rank that broke a connection by dying is seen to be dead
+IDLE = timedelta(days=20)  # ranks on other machines wait so long for a step
+OnDeath = Callable[[RanksFailed], object]
+
+
+class Crew(Protocol):
+    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+        """Loads the model on all ranks. What it returns drives them all."""
+
+    def on_death(self, report: OnDeath) -> None:
+        """Calls `report` once, from any thread, when a rank ends before it is told to."""
+
+    def close(self) -> None:
+        """Ends the other ranks."""
+
+
+class Alone:
+    """One process holds the model."""
+
+    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+        return make_runner(config, trace=trace)
+
+    def on_death(self, report: OnDeath) -> None:
+        """Nobody else can die."""
+
+    def close(self) -> None:
+        """Nobody else is there."""
+
+
+class LocalCrew:
+    """Starts the other ranks as processes of this machine."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        size = config.tensor_parallel_size
+        context = multiprocessing.get_context("spawn")
+        self._store = make_store(size)
+        self._ring = RingWriter(context, size - 1, STEP_SECONDS)
+        self._closing = threading.Event()
+        self._joined = False
+        self._report: OnDeath | None = None
+        self._processes = [
+            context.Process(target=run_follower, args=(config, _local(rank, size), self._store.port, end), daemon=True)
+            for rank, end in enumerate(self._ring.ends, start=1)
+        ]
+        for process in self._processes:
+            process.start()
+        threading.Thread(target=self._watch, name="ranks", daemon=True).start()
+
+    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+        place, tell = _local(0, config.tensor_parallel_size), _telling(self._ring)
+        try:
+            ranks = join(place, config, self._store)
+            self._joined = True
+            self._ring.unlink()
+            runner = make_runner(place.own(config), trace=trace, ranks=ranks, tell=tell)
+        except CheckpointError:
+            raise  # every rank finds the same
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        return LeadingRunner(runner, tell, self._explained)
+
+    def on_death(self, report: OnDeath) -> None:
+        self._report = report
+
+    def close(self) -> None:
+        """Whoever does not end when told, because it waits for a step that will not come, is killed."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        listening = self._joined and all(process.is_alive() for process in self._processes)
+        if listening:
+            _send_stop(self._ring)
+        until = time.monotonic() + (END_SECONDS if listening else 0)
+        for process in self._processes:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._ring.close()
+        if listening:
+            leave()  # which would wait for the dead
+
+    def _watch(self) -> None:
+        connection.wait([process.sentinel for process in self._processes])
+        death = self._death()
+        if self._closing.is_set() or death is None:
+            return
+        if self._report is not None:
+            self._report(death)
+        # Who waits for the dead rank, perhaps where nothing can reach it, has so long to give up.
+        if not self._closing.wait(LAST_RESORT_SECONDS if self._report else LOAD_SECONDS):
+            _LOG.error("%s, and nothing else has ended this process", death)
+            os._exit(1)
+
+    def _death(self) -> RanksFailed | None:
+        size = len(self._processes) + 1
+        for rank, process in enumerate(self._processes, start=1):
+            code = process.exitcode
+            if code is not None:
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                return RanksFailed(f"rank {rank} of {size} {how}")
+        return None
+
+    def _explained(self, error: RuntimeError) -> RuntimeError:
+        """An exchange that failed because a rank died says so."""
+        connection.wait([process.sentinel for process in self._processes], EXPLAIN_SECONDS)
+        return self._death() or error
+
+
+class TorchrunCrew:
+    """Rank 0 of processes that torchrun has started, perhaps on several machines; torchrun ends all if one dies."""
+
+    def __init__(self, config: EngineConfig, started: Torchrun) -> None:
+        self._place = _torchrun_place(config, started)
+        self._control: Broadcast | None = None
+
+    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+        ranks = join(self._place, config, None)
+        self._control = _control_group()
+        tell = _telling(self._control)
+        runner = make_runner(self._place.own(config), trace=trace, ranks=ranks, tell=tell)
+        return LeadingRunner(runner, tell, lambda error: error)
+
+    def on_death(self, report: OnDeath) -> None:
+        """Torchrun sees to it."""
+
+    def close(self) -> None:
+        if self._control is not None:
+            _send_stop(self._control)
+            leave()
+
+
+ALONE = Alone()
+
+
+def make_crew(config: EngineConfig) -> Crew:
+    """For rank 0. ValueError if torchrun has started another number of ranks."""
+    started = torchrun()
+    if started is not None:
+        return TorchrunCrew(config, started)
+    return ALONE if config.tensor_parallel_size == 1 else LocalCrew(config)
+
+
+def follows(config: EngineConfig) -> bool:
+    """Whether this process is another rank than 0, started by torchrun; if so, returns when rank 0 has ended."""
+    started = torchrun()
+    if started is None or started.rank == 0:
+        return False
+    place = _torchrun_place(config, started)
+    ranks = join(place, config, None)
+    follow(place.own(config), ranks, _control_group())
+    leave()
+    return True
+
+
+def _local(rank: int, size: int) -> Place:
+    return Place(rank=rank, size=size, local_rank=rank, one_machine=True)
+
+
+def _torchrun_place(config: EngineConfig, started: Torchrun) -> Place:
+    if started.size != config.tensor_parallel_size:
+        raise ValueError(
+            f"tensor_parallel_size is {config.tensor_parallel_size}, but torchrun has started {started.size} ranks"
+        )
+    one_machine = started.local_size == started.size
+    return Place(rank=started.rank, size=started.size, local_rank=started.local_rank, one_machine=one_machine)
+
+
+def _control_group() -> Broadcast:
+    group = dist.new_group(backend="gloo", timeout=IDLE)
+    assert isinstance(group, dist.ProcessGroup)
+    return Broadcast(group)
+
+
+def _telling(sender: Sender) -> Callable[[Step], None]:
+    return lambda step: sender.send(pickle.dumps(step, pickle.HIGHEST_PROTOCOL))
+
+
+def _send_stop(sender: Sender) -> None:
+    try:
+        sender.send(pickle.dumps(None))
+    except RuntimeError as error:  # they are beyond hearing, and will be ended otherwise
+        _LOG.debug("could not tell the ranks to end: %s", error)
