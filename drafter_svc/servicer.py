@@ -10,13 +10,14 @@ from typing import Any
 
 import grpc
 
-from drafter_svc.drafter import Closed, Committed, Event, Opened, Output, StreamEnded, StreamId, Updated
+from drafter_svc.drafter import Closed, Committed, Event, Opened, Output, StreamEnded, StreamId, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
 from slipstream.sequence_log import SequenceLog
 from slipstream.wire import codec
+from slipstream.wire.features import features_from_wire
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2
 
 _LOG = logging.getLogger(__name__)
@@ -88,8 +89,12 @@ def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
             return Closed(stream, codec.close_from_wire(request.close))
         case "commits":
             return Committed(stream, codec.commit_batch_from_wire(request.commits))
+        case "features":
+            return Told(stream, tuple(features_from_wire(message) for message in request.features.features))
         case _:
-            raise InvalidRequest("the message is empty or of an unknown kind; send open, update, close or commits")
+            raise InvalidRequest(
+                "the message is empty or of an unknown kind; send open, update, close, commits or features"
+            )
 
 
 def _note(event: Event, log: SequenceLog) -> None:

@@ -45,6 +45,7 @@ class ActiveSequence:
         self.started = False  # some of it was computed
         self.hit: bool | None = None  # None: not looked at since it became ready
         self.num_commits = 0
+        self.num_told_features: int | None = None  # of tokens from 0 on; None: its drafter needs none
         self.patience = Patience()
         self.prompt_scores = PromptScores(request)
         self._started_at = opened_at  # the pass that is under way
@@ -122,6 +123,7 @@ class ActiveSequence:
             start=start,
             block_ids=self.engine.table.block_ids,
             num_logits=len(path.tokens) + 1 if share.completes else 0,
+            wants_features=self.num_told_features is not None,
         )
 
     def check(self, path: DraftPath) -> SequenceCheck:

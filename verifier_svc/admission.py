@@ -17,10 +17,15 @@ class Served:
     vocab_size: int  # rows of the logits
     max_model_len: int  # most tokens of one sequence, output included
     eos_token_ids: tuple[int, ...]
+    features: str = ""  # names those that can be sent, empty = none
 
     def max_len(self, request: SequenceRequest) -> int:
         """Most tokens that this sequence may come to: context or max_tokens, whichever is less."""
         return min(self.max_model_len, request.num_prompt_tokens + request.sampling.max_tokens)
+
+    def makes_features_for(self, request: SequenceRequest) -> bool:
+        """Not for another head, whose drafter then drafts nothing; nor for prompts that are fed to be scored."""
+        return bool(self.features) and request.features == self.features and not request.sampling.prompt_logprobs
 
 
 def validate(request: SequenceRequest, served: Served) -> None:

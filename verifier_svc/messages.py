@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from slipstream.exchange import CommitBatch, DraftBatch, SequenceFailure, Update
+from slipstream.exchange import CommitBatch, DraftBatch, Features, FeaturesWanted, SequenceFailure, Update
 from slipstream.request import SequenceRequest
 
 
@@ -33,7 +33,9 @@ class StreamEnded:
     """Nobody listens any more: everything opened on the stream is to be freed."""
 
 
-Message: TypeAlias = SequenceRequest | Update | Close | DraftBatch | Refuse | GrammarCompiled | StreamEnded
+Message: TypeAlias = (
+    SequenceRequest | Update | Close | DraftBatch | FeaturesWanted | Refuse | GrammarCompiled | StreamEnded
+)
 Event: TypeAlias = tuple[int, Message]  # the stream, and what came on it
 
 
@@ -44,3 +46,4 @@ class StreamOutput:
     stream: int
     commits: CommitBatch  # may be empty
     failures: tuple[SequenceFailure, ...]
+    features: tuple[Features, ...] = ()  # of tokens that are final before the commits here

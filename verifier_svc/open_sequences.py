@@ -9,7 +9,7 @@ from slipstream.cache.block_pool import BlockPool
 from slipstream.engine.scheduler import Scheduler
 from slipstream.engine.sequence import EngineSequence
 from slipstream.errors import DeadlineExceeded, InvalidRequest
-from slipstream.exchange import Draft, SequenceFailure, Update
+from slipstream.exchange import Draft, FeaturesWanted, SequenceFailure, Update
 from slipstream.grammar.compiled import CompiledGrammars
 from slipstream.grammar.compiler import GrammarCompiler
 from slipstream.request import SequenceRequest
@@ -96,6 +96,12 @@ class OpenSequences:
         active = self._by_key.get((stream, draft.sequence_id))
         return Refusal.UNKNOWN_SEQUENCE if active is None else active.insert(draft, self._served.vocab_size)
 
+    def tell_features(self, stream: int, wanted: FeaturesWanted) -> None:
+        """All that were told from a position on are told again."""
+        active = self._by_key.get((stream, wanted.sequence_id))
+        if active is not None and active.num_told_features is not None:
+            active.num_told_features = min(active.num_told_features, wanted.start)
+
     def close(self, stream: int, sequence_id: int) -> None:
         """Forgets a sequence; it may have finished while the message was on its way."""
         self.openings.take(stream, sequence_id)
@@ -147,10 +153,11 @@ class OpenSequences:
 
     def _admit(self, stream: int, request: SequenceRequest, opened_at: float, guide: Guide | None = None) -> None:
         served, max_len = self._served, self._served.max_len(request)
+        with_features = served.makes_features_for(request)
         engine = EngineSequence(
             self._pool,
             request.token_ids,
-            tenant=request.tenant,
+            tenant=f"{request.tenant}\0features" if with_features else request.tenant,  # blocks without are no use
             max_len=max_len,
             num_draft_tokens=request.num_draft_tokens,
             reads_cache=not request.sampling.prompt_logprobs,
@@ -158,6 +165,7 @@ class OpenSequences:
         stop = StopRule(request, eos_token_ids=served.eos_token_ids, max_len=max_len, tokenizer=served.tokenizer)
         local = LocalDrafts(request, self._local_proposers, guide)
         active = ActiveSequence(stream, request, engine, stop, local=local, opened_at=opened_at)
+        active.num_told_features = 0 if with_features else None
         self._scheduler.add(engine)
         self._by_key[active.key] = self._by_engine[engine] = active
 

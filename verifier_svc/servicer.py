@@ -17,6 +17,7 @@ from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace
 from slipstream.wire import codec
 from slipstream.wire.calls import REFUSAL
+from slipstream.wire.features import feature_batches, features_to_wire, wanted_from_wire
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
@@ -127,6 +128,8 @@ def to_message(request: verifier_pb2.VerifyRequest) -> Message | None:
             return Close(codec.close_from_wire(request.close))
         case "drafts":
             return codec.draft_batch_from_wire(request.drafts)
+        case "features_wanted":
+            return wanted_from_wire(request.features_wanted)
     return None
 
 
@@ -138,7 +141,9 @@ def note_ends(output: StreamOutput, log: SequenceLog) -> None:
 
 
 def to_responses(output: StreamOutput) -> Iterator[verifier_pb2.VerifyResponse]:
-    """One message for all commits and scores of the step, one for each sequence that failed."""
+    """Features, since drafting needs them; one message for all commits and scores; one for each failed sequence."""
+    for batch in feature_batches(map(features_to_wire, output.features)):
+        yield verifier_pb2.VerifyResponse(features=batch)
     if output.commits.commits or output.commits.prompt_logprobs:
         yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(output.commits))
     for failure in output.failures:

@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from slipstream.cache.block_pool import BlockPool
+from slipstream.engine.feature_tap import FeatureTap
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.scheduler import Scheduler, Share
 from slipstream.exchange import (
     Commit,
     CommitBatch,
     DraftBatch,
+    FeaturesWanted,
     PromptLogprobs,
     StepReport,
     TokenLogprobs,
@@ -25,6 +27,7 @@ from slipstream.sampling.check import Verdict
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace
 from verifier_svc.admission import Served
+from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
@@ -48,16 +51,19 @@ class Verifier:
         scheduler: Scheduler,
         *,
         local_proposers: Collection[str] = (NGRAM, GRAMMAR),
+        feature_tap: FeatureTap | None = None,  # the runner's
         clock: Callable[[], float] = time.monotonic,
         trace: Trace = NO_TRACE,
     ) -> None:
         self.metrics = VerifierMetrics()
+        self._features = FeatureOutbox(feature_tap)
         self.pool = BlockPool(runner.kv_cache.num_blocks, runner.kv_cache.block_size)
         self.served = Served(
             tokenizer=tokenizer,
             vocab_size=runner.config.vocab_size,
             max_model_len=min(runner.max_model_len, self.pool.num_blocks * self.pool.block_size),
             eos_token_ids=tuple(runner.config.eos_token_ids),
+            features=self._features.fingerprint,
         )
         self.sequences = OpenSequences(self.served, scheduler, self.pool, local_proposers, clock)
         self._runner = runner
@@ -81,6 +87,8 @@ class Verifier:
                 for draft in drafts:
                     if (refusal := self.sequences.insert(stream, draft)) is not None:
                         self.metrics.dropped_drafts.add(1, refusal)
+            case FeaturesWanted():
+                self.sequences.tell_features(stream, message)
             case Refuse(failure):
                 self.sequences.refuse(stream, failure)
             case GrammarCompiled(sequence_id):
@@ -229,12 +237,14 @@ class Verifier:
         failures = defaultdict(list)
         for stream, failure in self.sequences.take_failures():
             failures[stream].append(failure)
+        features = self._features.take(self.sequences.all)
         outputs = [
             StreamOutput(
                 stream,
                 CommitBatch(tuple(commits.get(stream, ())), report, tuple(scores.get(stream, ()))),
                 tuple(failures[stream]),
+                tuple(features.get(stream, ())),
             )
-            for stream in sorted({*commits, *scores, *failures})
+            for stream in sorted({*commits, *scores, *failures, *features})
         ]
         return outputs or None
