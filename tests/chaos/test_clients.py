@@ -34,14 +34,7 @@ SPARE_KIB = 48 << 10  # what allocators may keep; a leak of 50 KiB a client woul
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """With settings that cost time and let memory show leaks only.
-
-    By default oneDNN caches what it compiles for 1,024 shapes of batches and malloc keeps what is in pieces: 250 MB in
-    all, within some 4,000 clients.
-    """
-    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8")
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "32768")
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     target = make_checkpoint(tmp_path / "target", logit_std=3.0)
     draft = make_similar_checkpoint(target, tmp_path / "draft")
     modules = {name: f"tests.chaos.counted_services {module} {tmp_path}" for name, module in MODULES.items()}
