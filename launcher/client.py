@@ -23,13 +23,22 @@ class Completion:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # of each token; the end's rest is the last one's
+    logprobs: pb.Logprobs = field(default_factory=pb.Logprobs)
     last: pb.GenerateResponse = field(default_factory=pb.GenerateResponse)
 
     def add(self, message: pb.GenerateResponse) -> None:
         self.text += message.text
         self.token_ids += message.token_ids
         self.drafted += message.drafted
+        self.logprobs.MergeFrom(message.logprobs)
+        self._add_texts([text for text, _ in pieces(message)], len(message.token_ids))
         self.last = message
+
+    def _add_texts(self, texts: list[str], num_tokens: int) -> None:
+        self.texts += texts[:num_tokens]
+        if self.texts:
+            self.texts[-1] += "".join(texts[num_tokens:])
 
 
 class Client:

@@ -28,6 +28,10 @@ class RequestOptions:
     allowed_token_ids: tuple[int, ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()
     min_tokens: int = 0
+    n: int = 1
+    echo: bool = False
+    num_top_logprobs: int | None = None  # None: no log probabilities at all
+    prompt_logprobs: bool = False
 
 
 def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateRequest:
@@ -50,6 +54,11 @@ def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateReque
         allowed_token_ids=options.allowed_token_ids,
         bad_words=[pb.TokenIds(ids=word) for word in options.bad_words],
         min_tokens=options.min_tokens,
+        n=options.n,
+        echo=options.echo,
+        logprobs=options.num_top_logprobs is not None,
+        num_top_logprobs=options.num_top_logprobs or 0,
+        prompt_logprobs=options.prompt_logprobs,
     )
 
 

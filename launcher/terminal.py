@@ -14,6 +14,7 @@ from launcher.model_fetch import Report
 from slipstream.wire.v1 import generation_pb2 as pb
 
 DRAFTED = "green"
+PROMPT = "dim"
 
 
 def show(console: Console, messages: Iterable[pb.GenerateResponse]) -> Completion:
@@ -27,7 +28,15 @@ def show(console: Console, messages: Iterable[pb.GenerateResponse]) -> Completio
 
 
 def painted(message: pb.GenerateResponse) -> Text:
-    return Text.assemble(*((text, DRAFTED if drafted else "") for text, drafted in pieces(message)))
+    return _painted((message.prompt.text, PROMPT), pieces(message))
+
+
+def painted_whole(completion: Completion) -> Text:
+    return _painted(("", ""), zip(completion.texts, completion.drafted, strict=True))
+
+
+def _painted(first: tuple[str, str], told: Iterable[tuple[str, bool]]) -> Text:
+    return Text.assemble(first, *((text, DRAFTED if drafted else "") for text, drafted in told))
 
 
 @contextmanager

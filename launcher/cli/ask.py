@@ -51,6 +51,12 @@ def generate_command(
     logit_bias: Annotated[list[str] | None, typer.Option(help="As 198=-5; may be given again.")] = None,
     allowed_token_id: Annotated[list[int] | None, typer.Option(help="Nothing but these; may be given again.")] = None,
     bad_word: Annotated[list[str] | None, typer.Option(help="Token ids as 198,284; may be given again.")] = None,
+    n: Annotated[int, typer.Option("--n", help="Samples of the prompt, computed side by side.")] = 1,
+    echo: Annotated[bool, typer.Option("--echo", help="The prompt before the output.")] = False,
+    logprobs: Annotated[
+        int | None, typer.Option(help="Log probabilities of the output, and so many likeliest tokens beside each.")
+    ] = None,
+    prompt_logprobs: Annotated[bool, typer.Option("--prompt-logprobs", help="Those of the prompt too.")] = False,
     as_json: options.AsJson = False,
     timeout: options.Timeout = 300.0,
 ) -> None:
@@ -72,6 +78,10 @@ def generate_command(
         logit_bias=biases(logit_bias or ()),
         allowed_token_ids=tuple(allowed_token_id or ()),
         bad_words=words(bad_word or ()),
+        n=n,
+        echo=echo,
+        num_top_logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
     )
     request = make_request(chat_prompt(text, system) if chat else pb.Prompt(text=text), wanted)
     with connect(target, api_key, client_tls(tls_ca, tls_cert, tls_key)) as client:
