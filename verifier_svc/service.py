@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from importlib.metadata import version
 
 from slipstream.engine.engine_thread import EngineThread, apart
-from slipstream.engine.model_runner import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.metrics.load import load_gauges
+from slipstream.parallel.crew import ALONE, Crew, make_crew
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace, tracing
@@ -26,10 +27,11 @@ from verifier_svc.verifier import Verifier
 from verifier_svc.warm_up import warm_up
 
 _DRAIN_POLL_SECONDS = 0.02
+_STOP_SECONDS = 5.0  # for an engine that has failed, or waits for a rank that has died
 
 
-def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE) -> Verifier:
-    """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
+def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE, crew: Crew = ALONE) -> Verifier:
+    """Loads the model, on all ranks. Raises CheckpointError naming the file, ValueError naming the setting."""
     engine = config.engine
     scheduler = Scheduler(
         max_num_seqs=engine.max_num_seqs,
@@ -39,9 +41,16 @@ def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE) -> Verifier:
     folder = engine.model if engine.model.is_dir() else engine.model.parent
     tokenizer = Tokenizer.from_folder(folder)
     local_proposers = (NGRAM, GRAMMAR) if config.ngram_fallback else (GRAMMAR,)
-    runner = make_runner(engine, trace=trace)
+    runner = crew.make_runner(engine, trace)
     warm_up(runner)
-    return Verifier(runner, tokenizer, scheduler, local_proposers=local_proposers, trace=trace)
+    return Verifier(
+        runner,
+        tokenizer,
+        scheduler,
+        local_proposers=local_proposers,
+        feature_tap=runner.feature_tap,
+        trace=trace,
+    )
 
 
 def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
@@ -60,6 +69,7 @@ def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
         kv_block_size=pool.block_size,
         kv_blocks_used=pool.num_used,
         num_sequences=len(verifier.sequences),
+        features=served.features,
     )
 
 
@@ -78,14 +88,22 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
 
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
-    with tracing(config.trace) as trace:
-        await _serve(config, apart(lambda: make_verifier(config, trace), config.engine.device), trace)
+    with tracing(config.trace) as trace, closing(make_crew(config.engine)) as crew:
+        verifier = apart(lambda: make_verifier(config, trace, crew), config.engine.device)
+        await _serve(config, verifier, crew, trace)
 
 
-async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> None:
-    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, trace: Trace) -> None:
+    loop = asyncio.get_running_loop()
+    failure: asyncio.Future[None] = loop.create_future()
+
+    def fail(error: Exception) -> None:
+        if not failure.done():  # a rank that dies is seen by who watches it, and by the engine if it waits for it
+            failure.set_exception(error)
+
     streams = OutgoingStreams(config.max_queued_messages)
-    engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, failure.set_exception, name="verifier")
+    engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, fail, name="verifier")
+    crew.on_death(lambda error: loop.call_soon_threadsafe(fail, error))
     servicer = VerifierServicer(
         engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics, trace
     )
@@ -105,7 +123,7 @@ async def _serve(config: VerifierConfig, verifier: Verifier, trace: Trace) -> No
                 tls=config.tls,
             )
     finally:
-        await engine.stop()
+        await engine.stop(_STOP_SECONDS if failure.done() else None)
 
 
 async def _finished(servicer: VerifierServicer, streams: OutgoingStreams, failure: asyncio.Future[None]) -> None:
