@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
 
 from slipstream.errors import InvalidRequest
-from slipstream.request import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOP_K, SamplingParams, SequenceRequest
+from slipstream.request import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORD_TOKENS,
+    MAX_BAD_WORDS,
+    MAX_BIASED_TOKENS,
+    MAX_GRAMMAR_CHARS,
+    MAX_STOP_STRING_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_TOP_K,
+    Grammar,
+    GrammarKind,
+    SamplingParams,
+    SequenceRequest,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +40,16 @@ from slipstream.request import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOP_
         ("min_p", 1.1),
         ("min_p", math.nan),
         ("max_tokens", 0),
+        ("min_tokens", -1),
+        ("min_tokens", 17),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", math.nan),
+        ("repetition_penalty", 1e9),
+        ("presence_penalty", 2.5),
+        ("presence_penalty", math.nan),
+        ("frequency_penalty", -2.5),
+        ("frequency_penalty", math.inf),
+        ("num_top_logprobs", 21),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_range(field: str, value: Any) -> None:
@@ -39,7 +63,45 @@ def test_stop_strings_are_neither_empty_nor_too_long_nor_too_many(stop: tuple[st
         SamplingParams(stop_strings=stop)
 
 
-@pytest.mark.parametrize("edge", [{"temperature": 0.0}, {"top_p": 1.0}, {"min_p": 1.0}, {"top_k": MAX_TOP_K}])
+@pytest.mark.parametrize(
+    "field, value, said",
+    [
+        ("logit_bias", ((3, 101.0),), "logit_bias of token 3 is 101.0"),
+        ("logit_bias", ((3, math.nan),), "logit_bias of token 3 is nan"),
+        ("logit_bias", ((3, 1.0), (3, 2.0)), "one value per token id"),
+        ("logit_bias", ((-1, 1.0),), "token ids >= 0"),
+        ("logit_bias", tuple((i, 1.0) for i in range(MAX_BIASED_TOKENS + 1)), "logit_bias is 1025"),
+        ("allowed_token_ids", (4, -2), "allowed_token_ids is -2"),
+        ("allowed_token_ids", (4,) * (MAX_ALLOWED_TOKEN_IDS + 1), "allowed_token_ids is 65537"),
+        ("bad_words", ((),), "words of 1..32 tokens"),
+        ("bad_words", ((1,) * (MAX_BAD_WORD_TOKENS + 1),), "words of 1..32 tokens"),
+        ("bad_words", ((1, -1),), "words of token ids >= 0"),
+        ("bad_words", ((1,),) * (MAX_BAD_WORDS + 1), "bad_words is 257"),
+    ],
+)
+def test_lists_of_tokens_are_bounded_in_length_and_value(field: str, value: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        SamplingParams(**{field: value})
+
+
+@pytest.mark.parametrize("num_chars", [0, MAX_GRAMMAR_CHARS + 1])
+def test_a_grammar_is_neither_empty_nor_too_long(num_chars: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"grammar is {num_chars}; it must be 1..{MAX_GRAMMAR_CHARS} characters"):
+        Grammar(GrammarKind.REGEX, "x" * num_chars)
+
+
+@pytest.mark.parametrize(
+    "edge",
+    [
+        {"temperature": 0.0},
+        {"top_p": 1.0},
+        {"min_p": 1.0},
+        {"top_k": MAX_TOP_K},
+        {"min_tokens": 16},
+        {"repetition_penalty": 0.01},
+        {"presence_penalty": -2.0},
+    ],
+)
 def test_the_ends_of_a_range_belong_to_it(edge: dict[str, Any]) -> None:
     SamplingParams(**edge)
 

@@ -115,6 +115,14 @@ async def test_drafts_stand_under_token_rules(cluster: Cluster) -> None:
     raise AssertionError("no draft stood in twenty answers")
 
 
+async def test_unseeded_copies_of_a_request_are_not_all_the_same(cluster: Cluster) -> None:
+    async with cluster.client("none") as client:
+        copies = [request([5, 6, 7], temperature=1.0, max_tokens=8, ignore_eos=True) for _ in range(16)]
+        answers = await client.generate_all(copies, 16)
+    assert len({answer.last.usage.seed for answer in answers}) == 16
+    assert len({tuple(answer.token_ids) for answer in answers}) > 8
+
+
 async def test_text_survives_a_restart_of_the_drafter_in_mid_stream(cluster: Cluster) -> None:
     async with cluster.client("none") as client:
         plain = await client.generate(sampled(0, 400))
