@@ -94,6 +94,10 @@ class Cluster:
     def kill(self, name: str) -> None:
         self._running[name].signal(signal.SIGKILL)
 
+    def terminate(self, name: str) -> None:
+        """Asks it to drain, and the second time to end at once."""
+        self._running[name].signal(signal.SIGTERM)
+
     def restart(self, name: str) -> None:
         """Returns when it is healthy."""
         self._launch(name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import grpc
@@ -18,7 +19,11 @@ from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
 LONG = 450  # output tokens: about a second of work
 ENDLESS = 16_000  # more than any test reads
+MOVED = 120  # output tokens of each of many
+VERIFIERS = ("verifier1", "verifier2")
 SETTINGS = {"max_wait_ms": 20}
+
+Asked = tuple[str, generation_pb2.GenerateRequest]  # as which tenant, and what
 
 
 @pytest.fixture
@@ -138,24 +143,61 @@ async def test_a_killed_verifier_is_a_clear_unavailable(cluster: Cluster) -> Non
     assert "no verifier serves" in (failure.value.details() or "")
 
 
-async def test_a_sequence_moves_to_another_verifier_and_reads_the_same(
+@contextmanager
+def two_verifiers(folder: Path, models: tuple[Path, Path]) -> Iterator[Cluster]:
+    target, draft = models
+    ratio = [{**tenant, "name": f"ratio_{tenant['name']}"} for tenant in tenants("ratio", max_tokens=ENDLESS)]
+    with Cluster(folder) as cluster:
+        for name in VERIFIERS:
+            cluster.verifier(target, name=name)
+        cluster.drafter(draft)
+        cluster.gateway([*tenants("coupled", max_tokens=ENDLESS, **SETTINGS), *ratio], "--recovery-seconds", "60")
+        yield cluster
+
+
+async def begin(
+    cluster: Cluster, stack: AsyncExitStack, wanted: Sequence[Asked], on: Sequence[str]
+) -> list[tuple[object, Answer]]:
+    """Streams of several tenants that all have begun, some on each of these verifiers."""
+    names = {tenant for tenant, _ in wanted}
+    clients = {tenant: await stack.enter_async_context(cluster.client(tenant)) for tenant in names}
+    begun = await asyncio.gather(*(read_some(clients[tenant], 1, asked) for tenant, asked in wanted))
+    assert all([await kv_blocks_used(cluster.address(name)) for name in on])
+    return begun
+
+
+async def finish(begun: Sequence[tuple[object, Answer]]) -> list[Answer]:
+    await asyncio.gather(*(rest(call, answer) for call, answer in begun))
+    return [answer for _, answer in begun]
+
+
+def mixed(first: int) -> list[Asked]:
+    """Sixteen requests of all ways of drafting; every fourth is verified in ratio mode."""
+    names = ["draft_model", "both", "ngram", "ratio_draft_model"]
+    return [(names[index % 4], long(first + index, MOVED)) for index in range(16)]
+
+
+async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_drains(
     tmp_path: Path, models: tuple[Path, Path]
 ) -> None:
-    target, draft = models
-    with Cluster(tmp_path) as cluster:
-        cluster.verifier(target, name="verifier1")
-        cluster.verifier(target, name="verifier2")
-        cluster.drafter(draft)
-        cluster.gateway(tenants("coupled", max_tokens=ENDLESS, **SETTINGS))
+    with two_verifiers(tmp_path, models) as cluster:
+        async with AsyncExitStack() as stack:
+            begun = await begin(cluster, stack, mixed(0), VERIFIERS)
+            cluster.kill("verifier1")
+            survived = await finish(begun)
+            await asyncio.to_thread(cluster.restart, "verifier1")
+            begun = await begin(cluster, stack, mixed(16)[:4], ["verifier2"])
+            cluster.terminate("verifier2")  # it drains
+            late = await begin(cluster, stack, mixed(20)[:4], ["verifier1"])
+            cluster.terminate("verifier2")  # and ends, done or not
+            survived += await finish([*begun, *late])
         async with cluster.client("none") as client:
-            plain = await client.generate(long())
-        async with cluster.client("draft_model") as client:
-            call, answer = await read_some(client, 20)
-            used = [await kv_blocks_used(cluster.address(name)) for name in ("verifier1", "verifier2")]
-            cluster.kill("verifier1" if used[0] else "verifier2")
-            await rest(call, answer)
-    assert answer.token_ids == plain.token_ids
-    assert answer.last.usage.completion_tokens == LONG
+            asked = [*mixed(0), *mixed(16)[:8]]
+            undisturbed = await client.generate_all([one for _, one in asked], 16)
+    for answer, plain, (tenant, _) in zip(survived, undisturbed, asked, strict=True):
+        assert answer.last.usage.completion_tokens == len(answer.token_ids) == MOVED
+        if not tenant.startswith("ratio"):
+            assert answer.token_ids == plain.token_ids
 
 
 async def test_a_deadline_ends_the_call_and_frees_what_it_held(cluster: Cluster) -> None:
