@@ -16,15 +16,16 @@ from google.protobuf.message import Message
 from gateway.dialect import Receiver
 from gateway.tokenizer_store import TokenizerStore
 from slipstream.errors import TooSlow
-from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport, Update
+from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, PromptLogprobs, StepReport, Update
 from slipstream.request import SequenceRequest
 from slipstream.wire import codec
+from slipstream.wire.features import feature_batches, wanted_to_wire
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2, verifier_pb2, verifier_pb2_grpc
 
 _LOG = logging.getLogger(__name__)
 
-VerifierItem = exchange_pb2.Draft | Update  # what is sent about a sequence that is open
-DrafterItem = Commit | Update
+VerifierItem = exchange_pb2.Draft | Update | FeaturesWanted  # what is sent about a sequence that is open
+DrafterItem = Commit | Update | exchange_pb2.Features
 
 
 class CommitReceiver(Receiver, Protocol):
@@ -32,6 +33,9 @@ class CommitReceiver(Receiver, Protocol):
 
     def forward(self, commit: Commit) -> bool:
         """Tell the drafters. False if the commit is none of this sequence's future, and to be forgotten."""
+
+    def forward_features(self, features: exchange_pb2.Features) -> None:
+        """Tell the drafters that build on them; before the commits of the same step."""
 
     def propose(self, commit: Commit) -> None:
         """Let local proposers draft."""
@@ -79,6 +83,8 @@ class VerifierDialect:
         for item in items:
             if isinstance(item, Update):
                 yield verifier_pb2.VerifyRequest(update=codec.update_to_wire(item))
+            elif isinstance(item, FeaturesWanted):
+                yield verifier_pb2.VerifyRequest(features_wanted=wanted_to_wire(item))
             else:
                 drafts.append(item)
         if drafts:
@@ -91,6 +97,8 @@ class VerifierDialect:
             _dispatch_error(message.error, receivers)
         elif message.HasField("commits"):
             return _dispatch_commits(message.commits, receivers)
+        elif message.HasField("features"):
+            _dispatch_features(message.features, receivers)
         return None
 
 
@@ -112,11 +120,16 @@ class DrafterDialect:
         for request in opens:
             yield drafter_pb2.DraftRequest(open=codec.open_to_wire(request))
         commits: list[exchange_pb2.Commit] = []
+        features: list[exchange_pb2.Features] = []
         for item in items:
             if isinstance(item, Update):
                 yield drafter_pb2.DraftRequest(update=codec.update_to_wire(item))
+            elif isinstance(item, exchange_pb2.Features):
+                features.append(item)
             else:  # a drafter has no use for what the target thought of its tokens
                 commits.append(codec.commit_to_wire(replace(item, logprobs=None)))
+        for batch in feature_batches(features):
+            yield drafter_pb2.DraftRequest(features=batch)
         if commits:
             yield drafter_pb2.DraftRequest(commits=exchange_pb2.CommitBatch(commits=commits))
 
@@ -134,6 +147,12 @@ def _dispatch_error(message: exchange_pb2.SequenceError, receivers: Mapping[int,
     failure = codec.failure_from_wire(message)
     if receiver := receivers.get(failure.sequence_id):
         _guarded(receiver, partial(receiver.on_failure, failure.error))
+
+
+def _dispatch_features(batch: exchange_pb2.FeatureBatch, receivers: Mapping[int, CommitReceiver]) -> None:
+    for features in batch.features:
+        if receiver := receivers.get(features.sequence_id):
+            _guarded(receiver, partial(receiver.forward_features, features))
 
 
 def _dispatch_commits(message: exchange_pb2.CommitBatch, receivers: Mapping[int, CommitReceiver]) -> StepReport:

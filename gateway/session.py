@@ -15,6 +15,7 @@ from gateway.output import Output
 from gateway.pool import Pool
 from gateway.proposers import Complaints, DrafterPool, Lineup, Surroundings, make_proposer
 from gateway.recovery import Recovery
+from gateway.tenants import EAGLE3
 from slipstream.errors import Exhausted, TooSlow, Unavailable
 from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
 from slipstream.request import FinishReason, SequenceRequest
@@ -94,6 +95,10 @@ class Session:
         self._recovery.note_progress()
         self._lineup.forward(commit)
         return True
+
+    def forward_features(self, features: exchange_pb2.Features) -> None:
+        if not self._ended:
+            self._lineup.forward_features(features)
 
     def propose(self, commit: Commit) -> None:
         if not self._ended and commit.finish_reason is FinishReason.NONE:
@@ -199,7 +204,14 @@ class Session:
             token_ids=tuple(self._token_ids),
             nonce=secrets.randbits(64),
             deadline_ms=self._milliseconds_left(),
+            features=self._features,
         )
+
+    @property
+    def _features(self) -> str:
+        """Those that this verifier can send, if a proposer builds on them."""
+        info = self._link.info if self._link is not None else None
+        return info.features if info is not None and EAGLE3 in self._request.proposers else ""
 
     def _milliseconds_left(self) -> int:
         if self._deadline is None:
@@ -218,7 +230,7 @@ class Session:
     def _make_lineup(self) -> Lineup:
         around = Surroundings(
             current=self._current,
-            send=self._send_draft,
+            send=self._send_to_verifier,
             drafters=self._peers.drafters,
             record=self,
             complaints=self._peers.complaints,
@@ -226,9 +238,9 @@ class Session:
         )
         return Lineup({name: make_proposer(name, around) for name in self._request.proposers})
 
-    def _send_draft(self, draft: exchange_pb2.Draft) -> None:
+    def _send_to_verifier(self, item: VerifierItem) -> None:
         if self._link is not None:
-            self._link.send(self._request.sequence_id, draft)
+            self._link.send(self._request.sequence_id, item)
 
     @property
     def _num_output_tokens(self) -> int:

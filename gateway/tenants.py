@@ -20,7 +20,8 @@ from slipstream.request import VerificationMode
 NONE = "none"
 AUTO = "auto"
 DRAFT_MODEL = "draft_model"  # as a drafter service calls it
-PROPOSERS = (NGRAM, DRAFT_MODEL)  # all there are; what costs least first
+EAGLE3 = "eagle3"
+PROPOSERS = (NGRAM, DRAFT_MODEL, EAGLE3)  # all there are; what costs least first
 MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
 FIXED, GOODPUT = "fixed", "goodput"
 MAX_DRAFT_TOKENS = 64

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.free_score import Index, OnTrial
 from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import LONG_MATCH, NgramDrafts
-from gateway.proposers.proposer import DraftRecord, Proposer, SendDraft
+from gateway.proposers.proposer import DraftRecord, Proposer, SendToVerifier
 from gateway.proposers.remote import Complaints, DrafterPool, RemoteDrafts
 from slipstream.proposers.ngram import MIN_MATCH
 from slipstream.proposers.ngram import NAME as NGRAM
@@ -20,7 +20,7 @@ class Surroundings:
     """What a sequence's proposers have to do with."""
 
     current: Callable[[], SequenceRequest]  # the sequence as it stands, with a fresh nonce
-    send: SendDraft
+    send: SendToVerifier
     drafters: DrafterPool
     record: DraftRecord
     complaints: Complaints

@@ -15,6 +15,7 @@ from gateway.proposers.remote import RemoteDrafts
 from slipstream.exchange import Commit
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason
+from slipstream.wire.v1 import exchange_pb2
 
 
 class Lineup:
@@ -59,6 +60,10 @@ class Lineup:
                 remote.finish(commit)
             elif not self._may_rest(remote):
                 remote.observe(commit)
+
+    def forward_features(self, features: exchange_pb2.Features) -> None:
+        for remote in self._remote.values():
+            remote.forward_features(features)
 
     def propose(self, commit: Commit) -> None:
         for local in self._local:

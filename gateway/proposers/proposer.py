@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from gateway.dialects import VerifierItem
 from slipstream.exchange import Commit
 from slipstream.wire.v1 import exchange_pb2
 
 SendDraft = Callable[[exchange_pb2.Draft], None]
+SendToVerifier = Callable[[VerifierItem], None]
 
 
 class DraftRecord(Protocol):

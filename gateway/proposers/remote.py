@@ -10,9 +10,10 @@ from dataclasses import replace
 from gateway.dialects import DrafterItem, DraftReceiver
 from gateway.link import Link
 from gateway.pool import Pool
-from gateway.proposers.proposer import DraftRecord, SendDraft
+from gateway.proposers.proposer import DraftRecord, SendToVerifier
+from gateway.tenants import EAGLE3
 from slipstream.errors import InvalidRequest, VocabularyMismatch
-from slipstream.exchange import Commit, ModelInfo, Update
+from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, Update
 from slipstream.request import SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 
@@ -46,7 +47,7 @@ class RemoteDrafts:
         name: str,
         current: Callable[[], SequenceRequest],  # the sequence as it stands, with a fresh nonce
         drafters: DrafterPool,
-        send: SendDraft,
+        send: SendToVerifier,
         record: DraftRecord,
         complaints: Complaints,
     ) -> None:
@@ -78,6 +79,10 @@ class RemoteDrafts:
             self._untold.append(commit)
             self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
             self._tell()
+
+    def forward_features(self, features: exchange_pb2.Features) -> None:
+        if self._link is not None and self._name == EAGLE3:
+            self._link.send(self._sequence_id, features)
 
     def update(self, update: Update) -> None:
         """Other bounds from the next round on."""
@@ -140,6 +145,8 @@ class RemoteDrafts:
         self._epoch += 1
         self._awaited = None
         link.open(replace(self._current(), proposers=(self._name,), epoch=self._epoch), self)
+        if self._name == EAGLE3:
+            self._send(FeaturesWanted(self._sequence_id, 0))  # the drafter has none, whatever was sent before
 
     def _on_arrival(self) -> None:
         self._full.clear()
@@ -152,7 +159,17 @@ class RemoteDrafts:
                 f"({self._vocabulary_hash[:12]}) and cannot draft for it"
             )
             return False
-        return self._name in info.proposers
+        return self._name in info.proposers and self._has_features(info)
+
+    def _has_features(self, info: ModelInfo) -> bool:
+        """Whether the verifier sends what this drafter builds on."""
+        sent = self._current().features if info.features else ""
+        if info.features != sent:
+            self._complaints.once(
+                f"draft model {info.name!r} builds on features {info.features[:12]}, and the verifier sends "
+                f"{sent[:12] or 'none'}; start it with `--features` and the drafter's own head"
+            )
+        return info.features == sent
 
     def _wire_us(self, drafts: list[exchange_pb2.Draft], held_us: int) -> int:
         """Of the first answer to a commit; what was pushed ahead of need waited for no wire."""

@@ -171,6 +171,7 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
             proposers=("draft_model",),
         )
         self.commits: list[Commit] = []
+        self.features: list[exchange_pb2.Features] = []
 
     def draft(self, sequence_id: int, base: int, token_ids: Sequence[int], draw: int = 0) -> None:
         tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in token_ids)
@@ -187,6 +188,8 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
     def _received(self, kind: str, request: Any) -> None:
         if kind == "commits":
             self.commits += codec.commit_batch_from_wire(request.commits).commits
+        elif kind == "features":
+            self.features += request.features.features
 
     async def Draft(self, request_iterator: Any, context: Any) -> None:
         await self._converse(request_iterator, context)

@@ -9,7 +9,7 @@ import pytest
 from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.tokenizer_store import TokenizerStore
 from slipstream.errors import TooSlow
-from slipstream.exchange import Commit, CommitBatch, StepReport
+from slipstream.exchange import Commit, CommitBatch, FeaturesWanted, StepReport
 from slipstream.wire import codec
 from slipstream.wire.v1 import drafter_pb2, exchange_pb2, verifier_pb2
 
@@ -31,6 +31,9 @@ class Sequence:
         self.wake.set()
         self._note("forward")
         return commit.base > 0
+
+    def forward_features(self, features: exchange_pb2.Features) -> None:
+        self._note(f"features from {features.start} on to")
 
     def propose(self, commit: Commit) -> None:
         self._note("propose")
@@ -97,3 +100,25 @@ async def test_a_drafters_step_is_handed_to_each_sequence_once(journal: list[str
     receivers = {1: Sequence("a", journal), 2: Sequence("b", journal)}
     DrafterDialect().dispatch(drafter_pb2.DraftResponse(drafts=batch), receivers)
     assert journal == ["2 drafts a", "1 drafts b"]
+
+
+async def test_features_are_handed_on_as_they_came_and_one_sequences_fault_is_its_own(journal: list[str]) -> None:
+    batch = exchange_pb2.FeatureBatch(
+        features=[exchange_pb2.Features(sequence_id=number, start=number) for number in (1, 9, 2)]
+    )
+    told = "features from 1 on to"
+    receivers = {1: Sequence("a", journal, fails_at=told), 2: Sequence("b", journal)}
+    verifier_dialect().dispatch(verifier_pb2.VerifyResponse(features=batch), receivers)
+    assert journal == [f"{told} a", "failure a: too slow", "features from 2 on to b"]
+
+
+def test_a_drafter_hears_features_before_the_commits_that_came_with_them() -> None:
+    features = exchange_pb2.Features(sequence_id=1, start=4, data=b"1234")
+    messages = list(DrafterDialect().messages((), (), [Commit(1, 5, (1,)), features]))
+    assert [message.WhichOneof("message") for message in messages] == ["features", "commits"]
+    assert messages[0].features.features[0] == features
+
+
+def test_a_verifier_is_asked_for_features_behind_the_opening_of_the_sequence() -> None:
+    messages = list(verifier_dialect().messages((), (), [FeaturesWanted(1, 3)]))
+    assert [message.features_wanted for message in messages] == [exchange_pb2.FeaturesWanted(sequence_id=1, start=3)]

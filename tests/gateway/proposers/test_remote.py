@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.dialects import DrafterDialect
+from gateway.dialects import DrafterDialect, VerifierItem
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.pool import Pool
 from gateway.proposers import Complaints, DrafterPool, RemoteDrafts
 from slipstream.errors import Exhausted, VocabularyMismatch
-from slipstream.exchange import Commit
+from slipstream.exchange import Commit, FeaturesWanted
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 from tests.gateway.fakes import TOKENIZER, FakeDrafter, eventually
@@ -24,30 +24,29 @@ from tests.gateway.fakes import TOKENIZER, FakeDrafter, eventually
 class Sequence:
     """A sequence with a remote proposer; `sent` is what the verifier got."""
 
-    def __init__(self, pool: DrafterPool) -> None:
+    def __init__(self, pool: DrafterPool, proposer: str = "draft_model", features: str = "") -> None:
         self.request = SequenceRequest(
             sequence_id=1,
             token_ids=(1, 2),
             num_prompt_tokens=2,
             sampling=SamplingParams(),
             vocabulary_hash=TOKENIZER.vocabulary_hash,
+            features=features,
         )
-        self.sent: list[exchange_pb2.Draft] = []
+        self.sent: list[VerifierItem] = []
         self.ledger = Ledger(GatewayMetrics(), "acme", received=0, prompt_tokens=2, num_draft_tokens=2, seed=0)
-        self.drafts = RemoteDrafts(
-            "draft_model", lambda: self.request, pool, self.sent.append, self.ledger, Complaints()
-        )
+        self.drafts = RemoteDrafts(proposer, lambda: self.request, pool, self.sent.append, self.ledger, Complaints())
 
 
 @asynccontextmanager
-async def sequence_with(*drafters: FakeDrafter) -> AsyncIterator[Sequence]:
+async def sequence_with(*drafters: FakeDrafter, **asks: str) -> AsyncIterator[Sequence]:
     for drafter in drafters:
         await drafter.start()
     pool: DrafterPool = Pool([drafter.address for drafter in drafters], lambda address: DrafterDialect())
     task = asyncio.create_task(pool.run())
     await eventually(lambda: len(pool.available) == len(drafters))
     try:
-        yield Sequence(pool)
+        yield Sequence(pool, **asks)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -152,3 +151,42 @@ async def test_what_was_kept_is_told_in_order_with_the_commit_that_follows(draft
         await eventually(lambda: len(drafter.commits) == 2)
         assert [commit.base for commit in drafter.commits] == [2, 3]
         assert not sequence.drafts.may_rest, "this one has a device of its own"
+
+
+async def test_features_go_to_a_drafter_that_builds_on_them_and_are_asked_for_whenever_it_begins() -> None:
+    drafter = FakeDrafter([])
+    drafter.info = replace(drafter.info, proposers=("eagle3",), features="f")
+    features = exchange_pb2.Features(sequence_id=1, start=0, data=b"1234")
+    async with sequence_with(drafter, proposer="eagle3", features="f") as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        sequence.drafts.forward_features(features)
+        await eventually(lambda: drafter.features == [features])
+        assert sequence.sent == [FeaturesWanted(1, 0)]
+        assert drafter.opens[0].features == "f"
+        await come_back(drafter)
+        await eventually(lambda: len(drafter.opens) == 2)
+        assert sequence.sent == [FeaturesWanted(1, 0)] * 2
+
+
+async def test_a_draft_model_gets_no_features(drafter: FakeDrafter) -> None:
+    async with sequence_with(drafter, features="f") as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+        sequence.drafts.forward_features(exchange_pb2.Features(sequence_id=1))
+        sequence.drafts.observe(Commit(1, 2, (3,)))
+        await eventually(lambda: drafter.commits)
+    assert not drafter.features
+    assert not sequence.sent
+
+
+async def test_a_drafter_made_for_other_features_is_not_asked_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    drafter = FakeDrafter([])
+    drafter.info = replace(drafter.info, proposers=("eagle3",), features="f")
+    async with sequence_with(drafter, proposer="eagle3") as sequence:
+        sequence.drafts.start((1, 2))
+        await asyncio.sleep(0.1)
+    assert not drafter.opens
+    assert "builds on features f, and the verifier sends none; start it with `--features`" in caplog.text
