@@ -60,7 +60,8 @@ def test_any_combination_of_parameters_gives_the_sequential_text(tokenizer, sequ
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@pytest.mark.timeout(900)
+@settings(deadline=None, max_examples=200)
 @given(BATCHES, st.integers(0, 7), st.sampled_from(list(VerificationMode)))
 def test_many_more_combinations_give_the_sequential_text(tokenizer, sequences, num_draft_tokens, mode):
     check_against_sequential_text(tokenizer, sequences, num_draft_tokens, mode)
