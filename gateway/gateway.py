@@ -215,7 +215,8 @@ class Gateway:
             self._places.give_back(tenant)
             now, ledger, outcome = time.monotonic(), output.ledger, outcome_of(ended)
             ledger.record_end(outcome, now)
-            log_ended(completion.request_id, tenant.name, outcome, ledger.usage, ledger.timings(now))
+            timings = ledger.timings(now)
+            log_ended(completion.request_id, tenant.name, outcome, ledger.usage, timings, sample=output.index)
 
         return on_end
 

@@ -29,7 +29,7 @@ class Output:
         self.stream = stream
         self._charge = charge  # is told of every token
         self._prompt = prompt
-        self._index = index
+        self.index = index  # which of the request's samples
 
     @property
     def awaits_prompt(self) -> bool:
@@ -45,7 +45,7 @@ class Output:
 
     def _tell_prompt(self, parts: Iterable[PromptPart]) -> None:
         for part in parts:
-            self.stream.put(Delta(index=self._index, prompt=part))
+            self.stream.put(Delta(index=self.index, prompt=part))
 
     def publish(self, commit: Commit, step: StepReport) -> None:
         """Raises TooSlow if the client is."""
@@ -58,7 +58,7 @@ class Output:
             text_lengths=text_lengths,
             token_ids=list(commit.token_ids),
             drafted=[i < commit.num_accepted for i in range(len(commit.token_ids))],
-            index=self._index,
+            index=self.index,
             logprobs=commit.logprobs,
         )
         if commit.finish_reason is not FinishReason.NONE:

@@ -22,11 +22,14 @@ def outcome_of(ended: Ended) -> str:
     return CANCELLED if ended.finish_reason is FinishReason.NONE else ended.finish_reason.name
 
 
-def log_ended(request_id: str, tenant: str, outcome: str, usage: Usage, timings: Timings) -> None:
+def log_ended(
+    request_id: str, tenant: str, outcome: str, usage: Usage, timings: Timings, *, sample: int = 0
+) -> None:
     told = logs.fields(
         request=request_id,
         tenant=tenant,
         end=outcome,
+        sample=sample,
         prompt_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
         drafted=usage.num_draft_tokens,
