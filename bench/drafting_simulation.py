@@ -92,7 +92,7 @@ class Simulation:
     _num_requests: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.controllers = Controllers(Tenants([self.policy]))
+        self.controllers = Controllers(Tenants([self.policy]), lambda: (DRAFT_MODEL,))
         self._random = random.Random(self.seed)
         self._ids = count(1).__next__
         self.streams = [self._begin() for _ in range(self.num_streams)]

@@ -7,11 +7,11 @@ every few passes of the group, when load or policy changes, and after a try of a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from gateway.decision import Decision, Known, Reason, decide
+from gateway.decision import Decision, Known, Reason, decide, usable
 from gateway.evidence import Evidence, Trial
 from gateway.goodput import Load
 from gateway.probing import PROBE_PASSES, Probing
@@ -67,15 +67,16 @@ class Group:
     passes: int = 0  # since the last decision
     probe_passes: int = 0  # of the prober, since the try began
 
-    @property
-    def silent(self) -> list[str]:
-        """Proposers that may draft, do not, and show what they are worth only by drafting."""
-        return [name for name in self.policy.active_proposers if name not in (NGRAM, *self.decision.way)]
-
 
 class Controller:
-    def __init__(self, address: str, on_change: OnChange = lambda group, before: None) -> None:
+    def __init__(
+        self,
+        address: str,
+        offered: Callable[[], Collection[str]],  # proposers of the drafters that are known
+        on_change: OnChange = lambda group, before: None,
+    ) -> None:
         self.address = address
+        self._offered = offered
         self.groups: dict[Kind, Group] = {}
         self.step_times = StepTimes()
         self.draft_times: defaultdict[str, DraftTimes] = defaultdict(DraftTimes)
@@ -133,6 +134,7 @@ class Controller:
             draft_times={name: self.draft_times[name] for name in group.policy.active_proposers if name != NGRAM},
             load=self._load(group),
             num_running=self.num_running,
+            offered=self._offered(),
         )
 
     def _decide(self, group: Group) -> Decision:
@@ -159,15 +161,20 @@ class Controller:
             if group.probe_passes >= PROBE_PASSES:
                 self._end_probe(group)
         elif group.prober is None and _may_probe(group) and group.probing.is_due():
-            self._begin_probe(group)
+            self._begin_probe(group, self._silent(group))
         if group.prober is None and group.passes >= max(DECIDE_PASSES, 2 * len(group.members)):
             self.reconsider(group)
 
-    def _begin_probe(self, group: Group) -> None:
+    def _silent(self, group: Group) -> list[str]:
+        """Proposers that may draft, do not, and show what they are worth only by drafting."""
+        allowed = usable(group.policy, self._offered())
+        return [name for name in allowed if name not in (NGRAM, *group.decision.way)]
+
+    def _begin_probe(self, group: Group, silent: list[str]) -> None:
         prober = next((member for member in group.members if member.tells), None)
-        if prober is None:
+        if prober is None or not silent:
             return
-        group.probed = group.silent[group.probing.turn(len(group.silent))]
+        group.probed = silent[group.probing.turn(len(silent))]
         group.prober, group.probe_passes = prober, 0
         group.evidence.fade_to(group.probed, _OLD_PASSES)
         prober.take_up(
@@ -207,7 +214,7 @@ def _tells_the_same(one: Decision, other: Decision) -> bool:
 
 def _may_probe(group: Group) -> bool:
     """A gate that is closed for load or temperature does not open by drafting."""
-    return bool(group.silent) and group.decision.reason not in (Reason.TEMPERATURE, Reason.RUNNING)
+    return group.decision.reason not in (Reason.TEMPERATURE, Reason.RUNNING)
 
 
 def _magnitude(num_running: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gateway.controller import Controller, Group
-from gateway.decision import Decision
+from gateway.decision import Decision, usable
 from gateway.drafting import Drafting
 from gateway.steering import Steering
 from gateway.tenants import Tenant, Tenants
@@ -17,8 +17,14 @@ OnDecision = Callable[[str, Group, Decision], None]  # verifier's address, group
 class Controllers:
     """Each verifier has its own: load, step times and what drafts are worth there are its own."""
 
-    def __init__(self, tenants: Tenants, on_decision: OnDecision = lambda address, group, before: None) -> None:
+    def __init__(
+        self,
+        tenants: Tenants,
+        offered: Callable[[], Collection[str]],  # proposers of the drafters that are known
+        on_decision: OnDecision = lambda address, group, before: None,
+    ) -> None:
         self._tenants = tenants
+        self._offered = offered
         self._on_decision = on_decision
         self._by_address: dict[str, Controller] = {}
         self._last_policies: dict[str, Tenant] = {}  # by name, of tenants that are in the file no more
@@ -30,13 +36,14 @@ class Controllers:
     def of(self, address: str) -> Controller:
         if address not in self._by_address:
             self._by_address[address] = Controller(
-                address, lambda group, before: self._on_decision(address, group, before)
+                address, self._offered, lambda group, before: self._on_decision(address, group, before)
             )
         return self._by_address[address]
 
-    def begin(self, tenant: Tenant) -> None:
-        """A request of this tenant begins: its policy holds to the end even if the tenant is removed meanwhile."""
+    def begin(self, tenant: Tenant) -> tuple[str, ...]:
+        """A request of this tenant begins: who may draft for it. Its policy holds though the tenant be removed."""
         self._last_policies[tenant.name] = tenant
+        return usable(tenant, self._offered())
 
     def steering(self, request: SequenceRequest, redraft: Callable[[Drafting], None]) -> Steering:
         return Steering(request, lambda: self._policy(request.tenant), self.of, redraft)

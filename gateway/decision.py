@@ -66,11 +66,12 @@ class Known:
     draft_times: Mapping[str, DraftTimes] = field(default_factory=dict)  # of proposers that are elsewhere
     load: Load = field(default_factory=Load)
     num_running: int = 0  # on the verifier
+    offered: Collection[str] = ()  # proposers of the drafters that are known
 
 
 def decide(policy: Tenant, known: Known, current: Decision | None = None) -> Decision:
     """A function of its arguments: the same again for the same policy, evidence and load."""
-    allowed = policy.active_proposers
+    allowed = usable(policy, known.offered)
     if known.num_running > policy.off_above_running:
         return _off(Reason.RUNNING)
     kept = tuple(name for name in allowed if _is_accepted(name, policy, known.evidence, current))
@@ -83,6 +84,13 @@ def decide(policy: Tenant, known: Known, current: Decision | None = None) -> Dec
         way = max(_ways(kept), key=len)
         return Decision(way=way, num_draft_tokens=policy.num_draft_tokens, fan_out=policy.fan_out, reason=Reason.COLD)
     return _best(policy, kept, known, current)
+
+
+def usable(policy: Tenant, offered: Collection[str]) -> Way:
+    """Who may draft and can. A listed order that is not controlled stays as it is, whoever is there."""
+    if not policy.is_controlled:
+        return policy.active_proposers
+    return tuple(name for name in policy.active_proposers if name == NGRAM or name in offered)
 
 
 def sources_of(way: Way, known: Known, num_positions: int) -> tuple[Source, ...]:

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,9 @@ class Gateway:
         self._config = config
         self._on_serving = on_serving
         tokenizers = TokenizerStore()
-        self._controllers = Controllers(tenants, lambda *change: self._board.note_change(*change))
+        self._controllers = Controllers(
+            tenants, lambda: self._peers.drafters.offered, lambda *change: self._board.note_change(*change)
+        )
         self._board = DecisionBoard(lambda: self._controllers.all)
         self._peers = Peers(
             verifiers=Pool(
@@ -128,7 +130,6 @@ class Gateway:
         try:
             completion = identified(completion)
             requests, model = await self._admit(tenant, completion)
-            self._controllers.begin(tenant)
             stream = ClientStream(self._config.max_unsent_tokens, len(requests))
             outputs = [self._output(completion, tenant, request, model, received, stream) for request in requests]
             sessions = [
@@ -176,6 +177,7 @@ class Gateway:
         model = self.catalog.find(completion.model)
         prompt_ids = await _encode(model.text, completion.prompt, completion.tools)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
+        request = replace(request, proposers=self._controllers.begin(tenant))
         return samples_of(request, completion.n, self._sequence_ids), model
 
     async def _take_places(self, tenant: Tenant, deadline: float | None, num_places: int) -> None:

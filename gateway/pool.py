@@ -58,6 +58,11 @@ class Pool(Generic[ReceiverT, ItemT]):
         return list(self._links.values())
 
     @property
+    def offered(self) -> set[str]:
+        """Proposers of all peers that were ever reached, those that are away for now included."""
+        return {name for link in self.links if link.info is not None for name in link.info.proposers}
+
+    @property
     def available(self) -> list[Link[ReceiverT, ItemT]]:
         return [link for link in self.links if link.available]
 

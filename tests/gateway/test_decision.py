@@ -46,7 +46,7 @@ def evidence(*, model: float = 0.8, ngram: float = 0.0, long: bool = True, passe
 def known(times: StepTimes | None = None, **fields: Any) -> Known:
     drafted = DraftTimes()
     drafted.note(draft_us=4000, wire_us=500, num_draft_tokens=4)
-    fields = {"evidence": evidence(), "draft_times": {"draft_model": drafted}} | fields
+    fields = {"evidence": evidence(), "draft_times": {"draft_model": drafted}, "offered": ("draft_model",)} | fields
     return Known(step_times=times or flat(), **fields)
 
 
@@ -99,6 +99,11 @@ def test_only_what_the_policy_lists_is_considered() -> None:
     listed = replace(AUTO, proposers=("ngram",), control="goodput")
     decision = decide(listed, known())
     assert {option.way for option in decision.options} == {(), ("ngram",)}
+
+
+def test_auto_does_not_try_what_no_drafter_offers() -> None:
+    assert "draft_model" not in decide(AUTO, known(offered=())).way
+    assert decide(LISTED, known(offered=())).way == ("draft_model", "ngram")
 
 
 def test_a_way_that_promises_a_little_more_is_not_switched_to() -> None:
