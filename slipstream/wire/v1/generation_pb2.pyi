@@ -354,7 +354,7 @@ class GenerateResponse(_message.Message):
 
     @_builtins.property
     def prompt(self) -> Global___PromptEcho:
-        """with `echo` or `prompt_logprobs`: once, before the output, under index 0"""
+        """with `echo` or `prompt_logprobs`: once, under index 0, before its output"""
 
     @_builtins.property
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerateResponse]:
