@@ -51,6 +51,10 @@ class Ledger:
         self._timings.draft_us += draft_us
         self._timings.wire_us += wire_us
 
+    def record_move(self, reason: str) -> None:
+        """The sequence must look for another verifier."""
+        self._metrics.moves.add(1, self._tenant, reason)
+
     def timings(self, now: float) -> Timings:
         self._timings.total_us = _microseconds(now - self._received)
         return self._timings

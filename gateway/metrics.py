@@ -16,6 +16,9 @@ class GatewayMetrics:
     def __init__(self) -> None:
         self.passes = PassTally()
         self.requests = Counter("slipstream_requests", "Requests that ended, by how.", ("tenant", "outcome"))
+        self.moves = Counter(
+            "slipstream_moves", "Sequences that left a verifier before their end, by why.", ("tenant", "reason")
+        )
         self.malformed_messages = Counter(
             "slipstream_malformed_messages", "Messages of peers that could not be read.", ("kind",)
         )

@@ -95,6 +95,8 @@ class Places:
             self._line.remove(ticket)
             if _was_given(ticket.place):
                 self._release(ticket.tenant, ticket.num_places)  # it came in the same moment
+            else:
+                self._hand_out()  # who waited behind it may need fewer places
             if isinstance(error, TimeoutError):
                 raise self._waited_too_long(seconds) from None
             raise

@@ -130,6 +130,7 @@ class Session:
 
     def on_down(self) -> None:
         assert self._link is not None
+        self._output.ledger.record_move("lost")
         self._recovery.lost.append(self._link.address)
         self._link = None
         if self._recovery.is_hopeless:
@@ -140,6 +141,7 @@ class Session:
 
     def _refused(self, link: VerifierLink, error: Exception) -> None:
         """It is full or drains; another may not."""
+        self._output.ledger.record_move("refused")
         link.release(self._request.sequence_id)
         self._link = None
         self._recovery.refusals[link.address] = error

@@ -119,6 +119,10 @@ class Cluster:
         """Of a gateway with `--http-listen`."""
         return self._running["gateway"].http_address
 
+    def metrics_address(self, name: str) -> str:
+        """Of a service that was told to show metrics."""
+        return self._running[name].metrics_address
+
     def _start(self, name: str, command: list[str], place: Place) -> str:
         address = f"{place.address}:{free_port()}"
         self._commands[name] = [*place.prefix, *command, "--listen", address]

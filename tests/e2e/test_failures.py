@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from slipstream.wire.v1 import generation_pb2
 from slipstream.wire.v1.drafter_pb2_grpc import DrafterStub
@@ -19,9 +21,10 @@ from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
 LONG = 450  # output tokens: about a second of work
 ENDLESS = 16_000  # more than any test reads
-MOVED = 120  # output tokens of each of many
+MOVED = 240  # output tokens of each of many
 VERIFIERS = ("verifier1", "verifier2")
 SETTINGS = {"max_wait_ms": 20}
+METRICS = ("--metrics-listen", "127.0.0.1:0")
 
 Asked = tuple[str, generation_pb2.GenerateRequest]  # as which tenant, and what
 
@@ -151,7 +154,9 @@ def two_verifiers(folder: Path, models: tuple[Path, Path]) -> Iterator[Cluster]:
         for name in VERIFIERS:
             cluster.verifier(target, name=name)
         cluster.drafter(draft)
-        cluster.gateway([*tenants("coupled", max_tokens=ENDLESS, **SETTINGS), *ratio], "--recovery-seconds", "60")
+        cluster.gateway(
+            [*tenants("coupled", max_tokens=ENDLESS, **SETTINGS), *ratio], "--recovery-seconds", "60", *METRICS
+        )
         yield cluster
 
 
@@ -164,6 +169,14 @@ async def begin(
     begun = await asyncio.gather(*(read_some(clients[tenant], 1, asked) for tenant, asked in wanted))
     assert all([await kv_blocks_used(cluster.address(name)) for name in on])
     return begun
+
+
+def num_moved(cluster: Cluster) -> float:
+    """Sequences that were lost with a verifier."""
+    with urllib.request.urlopen(f"http://{cluster.metrics_address('gateway')}/metrics", timeout=10) as reply:
+        families = text_string_to_metric_families(str(reply.read(), "utf-8"))
+    samples = [sample for family in families for sample in family.samples if sample.name == "slipstream_moves_total"]
+    return sum(sample.value for sample in samples if sample.labels["reason"] == "lost")
 
 
 async def finish(begun: Sequence[tuple[object, Answer]]) -> list[Answer]:
@@ -185,13 +198,14 @@ async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_dr
             begun = await begin(cluster, stack, mixed(0), VERIFIERS)
             cluster.kill("verifier1")
             survived = await finish(begun)
+            assert await asyncio.to_thread(num_moved, cluster) > 0
             await asyncio.to_thread(cluster.restart, "verifier1")
             begun = await begin(cluster, stack, mixed(16)[:4], ["verifier2"])
             cluster.terminate("verifier2")  # it drains
             late = await begin(cluster, stack, mixed(20)[:4], ["verifier1"])
             cluster.terminate("verifier2")  # and ends, done or not
             survived += await finish([*begun, *late])
-        async with cluster.client("none") as client:
+        async with cluster.client("ngram") as client:
             asked = [*mixed(0), *mixed(16)[:8]]
             undisturbed = await client.generate_all([one for _, one in asked], 16)
     for answer, plain, (tenant, _) in zip(survived, undisturbed, asked, strict=True):

@@ -255,3 +255,15 @@ async def test_who_gives_up_waiting_for_several_places_leaves_nothing_held() -> 
         await several
     held.give_back(OTHER)
     assert (held.num_running, held.num_queued) == (0, 0)
+
+
+async def test_when_a_large_request_gives_up_the_small_ones_behind_it_get_the_room() -> None:
+    held = places(max_running=2, max_queued=9)
+    await held.take(ACME)
+    large = asyncio.create_task(held.take(OTHER, num_places=2))
+    await asyncio.sleep(0)
+    small = await waiting(held)
+    assert not small.done()  # it does not overtake
+    large.cancel()
+    await asyncio.wait_for(small, 5)
+    assert (held.num_running, held.num_queued) == (2, 0)
