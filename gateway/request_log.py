@@ -22,9 +22,7 @@ def outcome_of(ended: Ended) -> str:
     return CANCELLED if ended.finish_reason is FinishReason.NONE else ended.finish_reason.name
 
 
-def log_ended(
-    request_id: str, tenant: str, outcome: str, usage: Usage, timings: Timings, *, sample: int = 0
-) -> None:
+def log_ended(request_id: str, tenant: str, outcome: str, usage: Usage, timings: Timings, *, sample: int = 0) -> None:
     told = logs.fields(
         request=request_id,
         tenant=tenant,
