@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from slipstream.wire.v1 import generation_pb2
-from tests.e2e.cluster import Cluster, request
+from tests.e2e.cluster import Answer, Client, Cluster, request
 from tests.models.eagle3_heads import make_head
 from tests.tiny_models import make_checkpoint
 
 TENANTS = [
-    {"name": name, "proposers": [name], "mode": "coupled", "max_wait_ms": 200, "fan_out": 3}
+    {"name": name, "proposers": [name], "mode": "coupled", "max_wait_ms": 200, "num_draft_tokens": 2, "fan_out": 2}
     for name in ("none", "eagle3")
 ]
 
@@ -35,18 +35,25 @@ def asked(num_tokens: int) -> generation_pb2.GenerateRequest:
     return request(list(range(40, 140)), temperature=1.0, seed=7, max_tokens=num_tokens, ignore_eos=True)
 
 
+async def answer_with_drafts(client: Client) -> Answer:
+    """Of a random head hardly a draft stands, so the verifier waits little for them; on a busy machine all come late."""
+    for _ in range(20):
+        answer = await client.generate(asked(60))
+        if answer.last.usage.num_draft_tokens:
+            return answer
+    raise AssertionError("no draft came in time in twenty answers")
+
+
 async def test_the_text_is_the_targets_and_drafts_come_again_after_the_drafter_was_lost(cluster: Cluster) -> None:
     async with cluster.client("none") as client:
         plain = await client.generate(asked(150))
     async with cluster.client("eagle3") as client:
-        first = await client.generate(asked(60))
+        first = await answer_with_drafts(client)
         running = asyncio.create_task(client.generate(asked(150)))
         await asyncio.sleep(0.2)
         cluster.kill("drafter")
         await asyncio.to_thread(cluster.restart, "drafter")
         disturbed = await running
-        again = await client.generate(asked(60))
+        again = await answer_with_drafts(client)
     assert first.token_ids == again.token_ids == plain.token_ids[:60]
     assert disturbed.token_ids == plain.token_ids
-    for answer in (first, again):
-        assert answer.last.usage.num_draft_tokens > 0
