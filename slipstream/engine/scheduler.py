@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -112,14 +112,14 @@ class Scheduler:
                 self._shares[sequence] = replace(share, num_draft_tokens=count)
 
     def _admit(self) -> None:
-        """New sequences in the order of their coming, but none that would compute what a running one is about to.
+        """New sequences in turn, but none that would compute what a running one is about to.
 
         It waits until it can share those blocks: parallel samples compute their prompt once.
         """
         if not self._waiting or not self._has_place():
             return
         ahead = {name for sequence in self._running for name in sequence.blocks_ahead}
-        for sequence in list(self._waiting):
+        for sequence in self._in_turn():
             if not self._has_place():
                 return
             if sequence.first_missing_block in ahead:
@@ -132,6 +132,15 @@ class Scheduler:
             self._running.append(sequence)
             self._give_tokens([sequence])
             ahead.update(sequence.blocks_ahead)
+
+    def _in_turn(self) -> list[EngineSequence]:
+        """First who was preempted; then tenants one after the other, those first that run least; of each the oldest."""
+        num_before = Counter(sequence.tenant for sequence in self._running)
+        turns = {}
+        for sequence in self._waiting:
+            turns[sequence] = -1 if sequence.has_started else num_before[sequence.tenant]
+            num_before[sequence.tenant] += 1
+        return sorted(self._waiting, key=turns.__getitem__)
 
     def _has_place(self) -> bool:
         return len(self._running) < self._max_num_seqs and self._budget > 0

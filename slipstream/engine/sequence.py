@@ -24,6 +24,7 @@ class EngineSequence:
     ) -> None:
         assert 0 < len(token_ids) < max_len, f"{len(token_ids)} tokens leave no room for one more below {max_len}"
         self.token_ids = list(token_ids)
+        self.tenant = tenant
         self.max_len = max_len  # most tokens it may ever have: context or max_tokens, whichever is less
         self.num_draft_tokens = num_draft_tokens  # K
         self.num_computed = 0  # tokens whose KV is in the blocks
@@ -34,6 +35,11 @@ class EngineSequence:
         self._hashes = PrefixHashes(tenant, pool.block_size)
         self._num_remembered = 0
         self._started = False
+
+    @property
+    def has_started(self) -> bool:
+        """It had a place before, if it has none now."""
+        return self._started
 
     @property
     def num_tokens(self) -> int:

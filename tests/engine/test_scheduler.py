@@ -10,9 +10,9 @@ def make_scheduler(**limits):
     return Scheduler(**{"max_num_seqs": 4, "max_num_batched_tokens": 32, "max_waiting": 8} | limits)
 
 
-def make_sequence(pool, num_tokens, first=0, *, num_draft_tokens=0, max_len=64):
+def make_sequence(pool, num_tokens, first=0, *, num_draft_tokens=0, max_len=64, tenant=""):
     tokens = range(first, first + num_tokens)
-    return EngineSequence(pool, tokens, tenant="", max_len=max_len, num_draft_tokens=num_draft_tokens)
+    return EngineSequence(pool, tokens, tenant=tenant, max_len=max_len, num_draft_tokens=num_draft_tokens)
 
 
 def run_step(scheduler):
@@ -157,3 +157,19 @@ def test_who_waits_for_a_prompt_goes_on_alone_when_that_one_leaves():
     scheduler.remove(long)
     assert [share.sequence for share in run_step(scheduler)] == [same]
     assert same.num_cached == 8
+
+
+def test_tenants_get_places_in_turns_however_many_one_has_waiting():
+    pool, scheduler = BlockPool(64, 4), make_scheduler(max_num_seqs=3)
+    flood = [make_sequence(pool, 2, 10 * i, tenant="flood") for i in range(5)]
+    late = [make_sequence(pool, 2, 100 + 10 * i, tenant="late") for i in range(2)]
+    for sequence in flood[:2]:
+        scheduler.add(sequence)
+    run_step(scheduler)
+    for sequence in (*flood[2:], *late):
+        scheduler.add(sequence)
+    run_step(scheduler)
+    assert list(scheduler.running) == [*flood[:2], late[0]]
+    scheduler.remove(flood[0])
+    run_step(scheduler)
+    assert list(scheduler.running) == [flood[1], late[0], flood[2]], "each has one: the older goes"
