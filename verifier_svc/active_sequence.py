@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
+from slipstream.engine.scoring import ScoredChunk
 from slipstream.engine.sequence import EngineSequence
 from slipstream.exchange import Draft, Update
 from slipstream.request import SequenceRequest
@@ -110,6 +111,10 @@ class ActiveSequence:
         self._started_at = now
         path = self._choose_path(share.num_draft_tokens)
         return path if self._guide is None else self._guide.cut(path)
+
+    def scored_chunk(self, share: Share) -> ScoredChunk | None:
+        """The first of the share's tokens, if they are asked how likely they made the next."""
+        return self.prompt_scores.chunk(share, wants_features=self.num_told_features is not None)
 
     def chunk(self, share: Share, path: DraftPath, num_fed: int = 0) -> Chunk:
         """The tokens to feed, less the first `num_fed`, which are fed otherwise; there may be none left.

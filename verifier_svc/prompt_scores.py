@@ -18,7 +18,7 @@ class PromptScores:
         self._num_top = request.sampling.num_top_logprobs
         self._num_told = 1 if request.sampling.prompt_logprobs else request.num_prompt_tokens
 
-    def chunk(self, share: Share) -> ScoredChunk | None:
+    def chunk(self, share: Share, *, wants_features: bool) -> ScoredChunk | None:
         """The first tokens of the share, as far as they and the ones after them are the prompt's; None if told."""
         if self._num_told == self._num_prompt_tokens:
             return None
@@ -26,7 +26,7 @@ class PromptScores:
         start, end = engine.num_computed, min(engine.num_computed + share.num_tokens, self._num_prompt_tokens - 1)
         if start >= end:
             return None
-        fed = Chunk(engine.token_ids[start:end], start, engine.table.block_ids, num_logits=end - start)
+        fed = Chunk(engine.token_ids[start:end], start, engine.table.block_ids, end - start, wants_features)
         return ScoredChunk(fed, engine.token_ids[start + 1 : end + 1], self._num_top)
 
     def take(self, scored: ScoredChunk, told: TokenLogprobs) -> PromptLogprobs | None:

@@ -166,7 +166,7 @@ class Verifier:
         active = self.sequences.of(share.sequence)
         if not active.started:
             self.metrics.queue_seconds.observe(now - active.ready_at, active.request.tenant)
-        return Pass(active, share, active.start_pass(share, now), active.prompt_scores.chunk(share))
+        return Pass(active, share, active.start_pass(share, now), active.scored_chunk(share))
 
     def _score(self, passes: Sequence[Pass]) -> Callable[[], list[TokenLogprobs]]:
         """Feeds what is to be scored, in a pass of its own before the others': one answer for each such chunk."""

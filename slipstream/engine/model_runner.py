@@ -114,8 +114,9 @@ class ModelRunner:
 
         Never all logits at once: a prompt of thousands of tokens has gigabytes of them.
         """
-        batch = ForwardBatch.build([one.chunk for one in prompts], self.kv_cache.block_size, self._device)
-        hidden = self._model(batch, self.kv_cache)
+        chunks = [one.chunk for one in prompts]
+        batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
+        hidden = self._hidden(batch, self._taps(chunks))
         next_ids = torch.tensor([token_id for one in prompts for token_id in one.next_ids], device=self._device)
         num_top = max(one.num_top for one in prompts)
         parts = zip(torch.split(hidden, ROWS_AT_ONCE), torch.split(next_ids, ROWS_AT_ONCE), strict=True)
