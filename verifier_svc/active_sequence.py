@@ -152,9 +152,9 @@ class ActiveSequence:
                 now - self._started_at, num_draft_tokens=len(path.tokens), num_accepted=num_accepted
             )
 
-    def may_go_on(self, token_ids: Sequence[int], vocab_size: int) -> bool:
-        """Whether the request's rules and grammar left a token to follow all but the last of these, which came then."""
-        if self._rules is not None and not self._rules.allows_any(token_ids[:-1], vocab_size):
+    def may_go_on(self, token_ids: Sequence[int]) -> bool:
+        """Whether rules and grammar left a token to follow all but the last of these; if none, any may have come."""
+        if self._rules is not None and not self._rules.allows(token_ids[-1], token_ids[:-1]):
             return False
         return self._guide is None or self._guide.allows(token_ids)
 

@@ -197,7 +197,7 @@ class Verifier:
         active.note_pass(one.share, one.path, verdict.num_accepted, active.ready_at)
         taken = active.stop.take(verdict.token_ids)
         added_one = taken.num_tokens > verdict.num_accepted
-        if added_one and not active.may_go_on(verdict.token_ids, self.served.vocab_size):
+        if added_one and not active.may_go_on(verdict.token_ids):
             self.sequences.end_without_tokens(active, verdict.num_accepted)
             return []
         commit = Commit(

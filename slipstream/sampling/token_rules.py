@@ -54,7 +54,7 @@ class TokenRules:
         self._entries = _EntryList(self._seen, sampling.repetition_penalty)
         for token_id in {*self._bias, *self._banned}:
             self._entries.put(self._entry(token_id))
-        self._num_allowed = len(set(sampling.allowed_token_ids))  # 0: all are
+        self._allowed = frozenset(sampling.allowed_token_ids)  # none: all are
         self._mask = np.empty(0, np.int32)
         self.extend(token_ids[num_prompt_tokens:])
 
@@ -89,10 +89,14 @@ class TokenRules:
     def allows_any(self, drafted: Sequence[int], vocab_size: int) -> bool:
         """Whether some token may follow."""
         forbidden = {*self._banned, *self._forbidden_after(drafted)}
-        if len(forbidden) < (self._num_allowed or vocab_size):
+        if len(forbidden) < (len(self._allowed) or vocab_size):
             return True
-        allowed = self.sampling.allowed_token_ids or range(vocab_size)
-        return any(token_id not in forbidden for token_id in allowed)
+        return any(token_id not in forbidden for token_id in self._allowed or range(vocab_size))
+
+    def allows(self, token_id: int, drafted: Sequence[int]) -> bool:
+        """Whether this very token may follow."""
+        forbidden = token_id in self._banned or token_id in self._forbidden_after(drafted)
+        return not forbidden and (not self._allowed or token_id in self._allowed)
 
     def mask(self, vocab_size: int) -> Words | None:
         """A bit per token, the lowest of word 0 first, 1 where it is allowed; None: all are."""
