@@ -33,6 +33,7 @@ class CompiledGrammar:
     vocab_size: int
     end_token_ids: frozenset[int]
     guard: SurrogateGuard
+    unusable: frozenset[int]  # tokens that no grammar of this kind can use
 
     @property
     def memory_size_bytes(self) -> int:
@@ -43,7 +44,8 @@ class CompiledGrammar:
         import xgrammar
 
         ends = sorted(self.end_token_ids.union(more_end_token_ids))
-        return Matcher(xgrammar.GrammarMatcher(self.compiled, override_stop_tokens=ends), self.vocab_size, self.guard)
+        matcher = xgrammar.GrammarMatcher(self.compiled, override_stop_tokens=ends)
+        return Matcher(matcher, self.vocab_size, self.guard, self.unusable.difference(ends))
 
 
 class GrammarCompiler:
@@ -68,7 +70,8 @@ class GrammarCompiler:
             ) from error
         except RuntimeError as error:  # how the library says that it cannot read a grammar
             raise InvalidRequest(f"grammar: {_LANGUAGES[grammar.kind]} is refused: {_reason(error)}") from error
-        return CompiledGrammar(compiled, self._vocab_size, frozenset(self._end_token_ids), self._guard)
+        unusable = frozenset(compiled.tokenizer_info.special_token_ids)
+        return CompiledGrammar(compiled, self._vocab_size, frozenset(self._end_token_ids), self._guard, unusable)
 
     def _compile(self, grammar: Grammar) -> xgrammar.CompiledGrammar:
         match grammar.kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 class Matcher:
     """Moves on by committed tokens only. What looks further ahead steps back before it returns."""
 
-    def __init__(self, matcher: xgrammar.GrammarMatcher, vocab_size: int, guard: SurrogateGuard) -> None:
+    def __init__(
+        self,
+        matcher: xgrammar.GrammarMatcher,
+        vocab_size: int,
+        guard: SurrogateGuard,
+        unusable: Collection[int],  # tokens that can never come, as special ones: the library warns of each
+    ) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._guard = guard
+        self._unusable = unusable
         self._last: int | None = None  # committed token
 
     @property
@@ -75,7 +82,9 @@ class Matcher:
     def _accept(self, token_ids: Sequence[int]) -> int:
         previous = self._last
         for count, token_id in enumerate(token_ids):
-            if self.is_over or self._guard.forbids(previous, token_id) or not self._matcher.accept_token(token_id):
+            if self.is_over or token_id in self._unusable or self._guard.forbids(previous, token_id):
+                return count
+            if not self._matcher.accept_token(token_id):
                 return count
             previous = token_id
         return len(token_ids)
