@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,7 @@ def asked(num_tokens: int) -> generation_pb2.GenerateRequest:
 
 
 async def answer_with_drafts(client: Client) -> Answer:
-    """Of a random head hardly a draft stands, so the verifier waits little for them; on a busy machine all come late."""
+    """Of a random head hardly a draft stands, so the verifier waits little for them; all may come late."""
     for _ in range(20):
         answer = await client.generate(asked(60))
         if answer.last.usage.num_draft_tokens:
