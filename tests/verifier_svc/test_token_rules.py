@@ -147,7 +147,9 @@ def test_where_no_token_is_allowed_the_sequence_alone_ends_with_what_forbids_the
     assert len(harness.output(1)) == 12
     assert len(harness.output(2)) == 1
     assert isinstance(harness.error(2), InvalidRequest)
-    assert "no token is allowed at position 5: allowed_token_ids, bad_words, min_tokens and grammar" in str(harness.error(2))
+    assert "no token is allowed at position 5: allowed_token_ids, bad_words, min_tokens and grammar" in str(
+        harness.error(2)
+    )
 
 
 @pytest.mark.parametrize(
