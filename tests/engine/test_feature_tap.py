@@ -12,6 +12,7 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import Chunk
 from slipstream.engine.feature_tap import FeatureSpan, make_feature_tap
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.scoring import ScoredChunk
 from slipstream.errors import CheckpointError
 from slipstream.models.eagle3_checkpoint import load_projection
 from slipstream.models.llama import LlamaModel
@@ -80,6 +81,14 @@ def test_features_are_made_of_the_states_entering_the_heads_layers(
         runner.forward([Chunk(TOKENS[start:end], start, BLOCKS, 1, wants_features=True)])
     torch.testing.assert_close(features(runner, 0, 15), wanted, rtol=0.01, atol=0.01)
     torch.testing.assert_close(features(runner, 5, 11), wanted[5:11], rtol=0.01, atol=0.01)
+
+
+def test_tokens_that_are_scored_have_the_same_features(target: LlamaModel, tmp_path: Path) -> None:
+    head = make_head(tmp_path / "head")
+    plain, scoring = tapped(plain_runner(target), head), tapped(plain_runner(target), head)
+    plain.forward([Chunk(TOKENS, 0, BLOCKS, 1, wants_features=True)])
+    scoring.score([ScoredChunk(Chunk(TOKENS, 0, BLOCKS, 15, wants_features=True), TOKENS, 0)])
+    torch.testing.assert_close(features(scoring, 0, 15), features(plain, 0, 15))
 
 
 def test_nothing_is_made_unless_a_sequence_wants_it_and_the_logits_stay(target: LlamaModel, tmp_path: Path) -> None:
