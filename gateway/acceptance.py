@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from gateway.rate import Rate
 
 COLD_RATE: Final = 0.7  # before anything was checked
-MAX_POSITIONS: Final = 64
 
 
 class Acceptance:
@@ -20,11 +20,14 @@ class Acceptance:
     def __init__(self, *, decay: float, weight: float, parent: Acceptance | None = None) -> None:
         self._parent = parent
         self._overall = Rate(decay, weight)
-        self._by_position = [Rate(decay, weight) for _ in range(MAX_POSITIONS)]
+        self._new_rate = partial(Rate, decay, weight)
+        self._by_position: list[Rate] = []  # as many as were reached
         self.drafted = Rate(decay, 0.0)  # its mean is accepted / drafted, once there are trials
 
     def add(self, num_accepted: int, num_draft_tokens: int) -> None:
-        for position in range(min(num_accepted + 1, num_draft_tokens, MAX_POSITIONS)):
+        reached = min(num_accepted + 1, num_draft_tokens)
+        self._by_position += [self._new_rate() for _ in range(reached - len(self._by_position))]
+        for position in range(reached):
             accepted = float(position < num_accepted)
             self._overall.add(accepted)
             self._by_position[position].add(accepted)
@@ -43,7 +46,7 @@ class Acceptance:
 
     def rate(self, position: int) -> float:
         expected = self._overall.mean(COLD_RATE) if self._parent is None else self._parent.rate(position)
-        return self._by_position[position].mean(expected)
+        return self._by_position[position].mean(expected) if position < len(self._by_position) else expected
 
     def rates(self, num_positions: int) -> tuple[float, ...]:
         return tuple(self.rate(position) for position in range(num_positions))

@@ -38,8 +38,7 @@ class Trial:
 
 
 class Evidence:
-    """Of each proposer. A request's own acceptance is drawn towards that of its tenant, `parent`; the rest is its
-    tenant's."""
+    """Of each proposer. What a request shows is drawn towards its tenant's evidence, `parent`."""
 
     def __init__(self, parent: Evidence | None = None) -> None:
         self._parent = parent
@@ -64,10 +63,10 @@ class Evidence:
                 continue  # somebody before it had drafts
             self._note_turn(name, commit)
 
-    def fade(self) -> None:
-        """A pass without drafts: what this request showed counts less, what its tenant shows counts more."""
-        for acceptance in self._acceptance.values():
-            acceptance.fade()
+    def fade(self, name: str) -> None:
+        """A pass that it did not draft for: what this request showed counts less, what its tenant shows counts more."""
+        self.acceptance(name).fade()
+        self._hits[name].fade()
 
     def fade_to(self, name: str, passes: float) -> None:
         """What was seen of this proposer is old."""
@@ -85,7 +84,9 @@ class Evidence:
         """`drafted`: the times of a proposer that is elsewhere."""
         acceptance = self.acceptance(name).rates(num_positions)
         if self._parent is not None:
-            return replace(self._parent.source(name, num_positions, drafted), acceptance=acceptance)
+            return replace(
+                self._parent.source(name, num_positions, drafted), acceptance=acceptance, hit=self._hit(name)
+            )
         if drafted is None:
             return Source(acceptance=acceptance, hit=self._hit(name))
         return Source(
@@ -106,7 +107,8 @@ class Evidence:
             self._waits[name].add(commit.wait_us * 1e-6)
 
     def _hit(self, name: str) -> float:
-        return self._hits[name].mean(_COLD_HIT.get(name, _COLD_REMOTE_HIT))
+        cold = _COLD_HIT.get(name, _COLD_REMOTE_HIT)
+        return self._hits[name].mean(cold if self._parent is None else self._parent._hit(name))
 
     def _rate(self) -> Rate:
         return Rate(self._decay, self._weight)

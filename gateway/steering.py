@@ -1,7 +1,7 @@
 """One request's side of the controller: what it tells, and how it is drafted. Knows commits; no peer, no proposer.
 
-The group's decision says who drafts and how much; within it a request drafts less, or not at all, if its own passes
-say so. What steers is final or measured (docs/exactness.md): accepted counts of commits, trials, load, times.
+It begins as its group has decided, and then decides for itself by what its own passes show, which counts the more the
+more there were. What steers is final or measured (docs/exactness.md): accepted counts of commits, trials, load, times.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.controller import GATED, Controller, Kind
-from gateway.decision import ADJUST_GAIN, SWITCH_GAIN, Decision, Reason, sources_of
+from gateway.controller import GATED, NOT_YET, Controller, Kind
+from gateway.decision import Decision, Reason, decide
 from gateway.drafting import Drafting
 from gateway.evidence import Evidence, Trial
-from gateway.goodput import best_num_tokens, goodput
 from gateway.tenants import Tenant
 from slipstream.exchange import Commit, StepReport
 from slipstream.proposers.ngram import NAME as NGRAM
@@ -21,6 +20,7 @@ from slipstream.request import SequenceRequest, VerificationMode
 
 OWN_PASSES: Final = 8  # between two looks at a request's own acceptance
 
+_SETTLED: Final = (Reason.PROBE, Reason.TEMPERATURE, Reason.RUNNING, Reason.COLD)
 _RANGES: Final = ((0.0, "greedy"), (0.5, "low"), (1.0, "medium"))
 
 
@@ -39,8 +39,8 @@ class Steering:
         self._controller: Controller | None = None
         self._kind = self._present_kind()
         self._evidence = Evidence()
-        self._decision: Decision | None = None  # the group's, or a try
-        self._num_draft_tokens = 0  # its own K within it
+        self._decision = NOT_YET  # the group's, its own, or a try
+        self._drafting = self._shown(NOT_YET)  # as the session was told
         self._passes = 0
 
     @property
@@ -55,27 +55,15 @@ class Steering:
         policy = self._policy()
         return policy.is_controlled or policy.off_below_acceptance > 0
 
-    @property
-    def drafting(self) -> Drafting:
-        decision, num_draft_tokens = self._decision, self._num_draft_tokens
-        assert decision is not None, "opened first"
-        way = tuple(name for name in decision.way if name in self._request.proposers) if num_draft_tokens else ()
-        waits = any(name != NGRAM for name in way)
-        return Drafting(
-            way=way,
-            num_draft_tokens=num_draft_tokens if way else 0,
-            fan_out=decision.fan_out if waits else 0,
-            max_wait_us=round(self._policy().max_wait_ms * 1000) if waits else 0,
-        )
-
     def open(self, address: str) -> Drafting:
         """On this verifier; before it is opened there."""
         self.close()
         self._controller = self._controller_of(address)
         self._kind = self._present_kind()
-        self._set(self._controller.join(self, self._kind, self._policy()))
+        self._decision = self._controller.join(self, self._kind, self._policy())
         self._evidence = Evidence(self._controller.groups[self._kind].evidence)
-        return self.drafting
+        self._drafting = self._shown(self._decision)
+        return self._drafting
 
     def close(self) -> None:
         if self._controller is not None:
@@ -87,14 +75,15 @@ class Steering:
         if self._controller is None:
             return
         is_first = not self._passes  # nobody could have drafted for it
-        remotes = [] if is_first else [name for name in self.drafting.way if name != NGRAM]
+        remotes = [] if is_first else [name for name in self._drafting.way if name != NGRAM]
         self._evidence.note_pass(commit, remotes)
-        if not commit.num_draft_tokens:
-            self._evidence.fade()
+        for name in self._request.proposers:
+            if name not in (NGRAM, *remotes):
+                self._evidence.fade(name)
         self._controller.note_pass(self, self._kind, commit, step, remotes)
         self._passes += 1
-        if self._passes % OWN_PASSES == 0:
-            self._adjust()
+        if self._passes % OWN_PASSES == 0 and self._decision.reason not in _SETTLED:
+            self._set(self._own(self._decision))
 
     def note_trial(self, trial: Trial) -> None:
         self._evidence.note_trial(trial)
@@ -104,54 +93,42 @@ class Steering:
     def note_drafts(self, proposer: str, *, draft_us: int, wire_us: int) -> None:
         if self._controller is not None:
             times = self._controller.draft_times[proposer]
-            times.note(draft_us=draft_us, wire_us=wire_us, num_draft_tokens=self._num_draft_tokens)
+            times.note(draft_us=draft_us, wire_us=wire_us, num_draft_tokens=self._drafting.num_draft_tokens)
 
     def take_up(self, decision: Decision) -> None:
-        before = self.drafting
-        self._set(decision)
-        if self.drafting != before:
-            self._redraft(self.drafting)
+        self._set(decision if decision.reason in _SETTLED else self._own(decision))
 
     def take_up_policy(self) -> None:
         """The tenant's policy may have changed; what it was opened with, mode and limits, stays."""
-        if self._controller is None:
-            return
-        before, controller = self.drafting, self._controller
-        controller.leave(self, self._kind)
-        self._kind = self._present_kind()
-        self._set(controller.join(self, self._kind, self._policy()))
-        if self.drafting != before:
-            self._redraft(self.drafting)
+        if self._controller is not None:
+            controller = self._controller
+            controller.leave(self, self._kind)
+            self._kind = self._present_kind()
+            self._set(controller.join(self, self._kind, self._policy()))
+
+    def _own(self, decision: Decision) -> Decision:
+        """The decision for this request by itself, where the controller may choose."""
+        controller, policy = self._controller, self._policy()
+        if controller is None or not policy.is_controlled:
+            return decision
+        return decide(policy, controller.known(controller.groups[self._kind], self._evidence), self._decision)
 
     def _set(self, decision: Decision) -> None:
-        self._decision, self._num_draft_tokens = decision, decision.num_draft_tokens
+        self._decision = decision
+        before, self._drafting = self._drafting, self._shown(decision)
+        if self._drafting != before:
+            self._redraft(self._drafting)
 
-    def _adjust(self) -> None:
-        """Its own K, where the controller may choose and this request is not being used for a try."""
-        decision, controller = self._decision, self._controller
-        if controller is None or decision is None or decision.is_off or decision.reason is Reason.PROBE:
-            return
-        policy = self._policy()
-        if not policy.is_controlled or not controller.step_times.known:
-            return
-        before = self.drafting
-        self._num_draft_tokens = self._best_own(policy, decision, controller)
-        if self.drafting != before:
-            self._redraft(self.drafting)
-
-    def _best_own(self, policy: Tenant, decision: Decision, controller: Controller) -> int:
-        group, held = controller.groups[self._kind], self._num_draft_tokens
-        known = controller.known(group, self._evidence)
-        sources = sources_of(decision.way, known, policy.num_draft_tokens)
-
-        def promise(num_draft_tokens: int) -> float:
-            return goodput(sources if num_draft_tokens else (), num_draft_tokens, known.load, known.step_times)
-
-        lowest = max(1, policy.min_draft_tokens)
-        best, promised = best_num_tokens(sources, lowest, policy.num_draft_tokens, known.load, known.step_times)
-        if promise(0) > (SWITCH_GAIN if held else 1 / SWITCH_GAIN) * promised:
-            return 0
-        return best if not held or promised > ADJUST_GAIN * promise(held) else held
+    def _shown(self, decision: Decision) -> Drafting:
+        """To the session, within what the sequence was opened with."""
+        way = tuple(name for name in decision.way if name in self._request.proposers)
+        has_remote = any(name != NGRAM for name in way)
+        return Drafting(
+            way=way if decision.num_draft_tokens else (),
+            num_draft_tokens=decision.num_draft_tokens if way else 0,
+            fan_out=decision.fan_out if has_remote else 0,
+            max_wait_us=round(self._policy().max_wait_ms * 1000) if has_remote else 0,
+        )
 
     def _present_kind(self) -> Kind:
         temperature = self._request.sampling.temperature
