@@ -50,6 +50,7 @@ class RankGraphRunner(GraphRunner):
         self._decisions: dict[tuple[Bucket, Needs], Replayed] = {}
         self._whole = False  # whether the step at hand is decided by rank 0 alone
 
+    @torch.inference_mode()
     def replay(self, step: Replay) -> None:
         """Takes part in a step of rank 0's."""
         self._whole = step.whole

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import pickle
+import queue
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
 
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.rank_runner import LeadingRunner, take
+from slipstream.engine.rank_steps import Step, Tell, say_nothing
 from slipstream.parallel.all_reduce import GroupAllReduce
 from slipstream.parallel.ranks import RankGroup
 
-SECONDS = 60
+SECONDS = 20
 Result = TypeVar("Result")
+MakeRunner = Callable[[RankGroup, Tell], ModelRunner]
 
 
 def on_ranks(size: int, run: Callable[[RankGroup], Result]) -> list[Result]:
@@ -22,6 +29,36 @@ def on_ranks(size: int, run: Callable[[RankGroup], Result]) -> list[Result]:
     with ThreadPoolExecutor(size) as pool:
         futures = [pool.submit(_on_rank, store, rank, size, run) for rank in range(size)]
         return [future.result(timeout=SECONDS) for future in futures]
+
+
+@contextmanager
+def led(size: int, make: MakeRunner) -> Iterator[ModelRunner]:
+    """Rank 0's runner; the others follow it in threads, and must have come as far when the block ends."""
+    store, inboxes = dist.HashStore(), [queue.SimpleQueue[bytes]() for _ in range(size - 1)]
+
+    def tell(step: Step | None) -> None:
+        for inbox in inboxes:
+            inbox.put(pickle.dumps(step))
+
+    def follow(rank: int) -> Callable[[RankGroup], None]:
+        def run(ranks: RankGroup) -> None:
+            runner = make(ranks, say_nothing)
+            while (step := pickle.loads(inboxes[rank - 1].get(timeout=SECONDS))) is not None:
+                take(runner, step)
+
+        return run
+
+    with ThreadPoolExecutor(size) as pool:
+        futures: list[Future[None]] = [
+            pool.submit(_on_rank, store, rank, size, follow(rank)) for rank in range(1, size)
+        ]
+        inner = _on_rank(store, 0, size, lambda ranks: make(ranks, tell))
+        try:
+            yield LeadingRunner(inner, tell, lambda error: error)
+        finally:
+            tell(None)
+            for future in futures:
+                future.result(timeout=SECONDS)
 
 
 def _on_rank(store: dist.Store, rank: int, size: int, run: Callable[[RankGroup], Result]) -> Result:
