@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,8 +15,10 @@ from slipstream.kernels.gpu.verification import verify, verify_table, without_un
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling import target_law, verification
 from slipstream.sampling.check import SequenceCheck
+from slipstream.sampling.token_rules import TokenRules
 from slipstream.sampling.vocabulary_slice import VocabularySlice
 from tests.kernels.gpu.random_checks import LIMITED, MIN_P, PLAIN, RandomChecks
+from tests.sampling.random_rules import random_sampling
 from tests.sampling.random_masks import cut_check
 
 
@@ -119,3 +123,28 @@ def test_equal_logits_share_one_fate_under_top_k_and_the_first_wins_when_greedy(
     for check in (tied, greedy):
         assert verify(logits, [check]) == verification.verify(logits.cpu(), [check])
     assert verify(logits, [greedy])[0].token_ids == (0,)
+
+
+@pytest.mark.timeout(60)
+def test_a_row_that_nothing_is_left_of_harms_no_other(device: torch.device) -> None:
+    source = RandomChecks(5, 700)
+    checks = [source.check(params) for params in (*PLAIN, *LIMITED)]
+    logits = source.logits(checks)
+    emptied = logits.clone()
+    firsts = [sum(len(check.draft) + 1 for check in checks[:i]) for i in range(len(checks))]
+    emptied[firsts[::2]] = -torch.inf
+    given = verify(emptied.to(device), checks)
+    assert given[1::2] == verification.verify(logits, checks)[1::2]
+    assert all(0 <= verdict.token_ids[-1] < 700 for verdict in given)
+
+
+def test_token_rules_change_verdicts_as_in_the_reference(device: torch.device) -> None:
+    source, rng = RandomChecks(6, 300), np.random.default_rng(6)
+    rules = [TokenRules(random_sampling(rng, 300), rng.integers(300, size=200).tolist(), 150, (1, 2)) for _ in range(4)]
+    shaped = [replace(one.sampling, temperature=0.7 * (i % 3), top_k=20 * (i % 2)) for i, one in enumerate(rules)]
+    checks = [replace(source.check(params), rules=one) for params, one in zip(shaped, rules, strict=True)]
+    logits = source.logits(checks)
+    expected = verification.verify_reference(logits, checks)
+    assert verify(logits.to(device), checks) == expected
+    assert verification.verify(logits, checks) == expected
+    assert verification.verify(logits, [replace(check, rules=None) for check in checks]) != expected
