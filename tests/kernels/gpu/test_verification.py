@@ -18,8 +18,8 @@ from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.token_rules import TokenRules
 from slipstream.sampling.vocabulary_slice import VocabularySlice
 from tests.kernels.gpu.random_checks import LIMITED, MIN_P, PLAIN, RandomChecks
-from tests.sampling.random_rules import random_sampling
 from tests.sampling.random_masks import cut_check
+from tests.sampling.random_rules import random_sampling
 
 
 def check_verdicts(seed: int, vocab_size: int, sampling: list[SamplingParams], device: torch.device) -> None:
