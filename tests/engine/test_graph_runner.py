@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -24,6 +25,7 @@ from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.verification import verify
 from tests.engine.stories import GREEDY, RULED, Story
+from tests.sampling.random_masks import allowing
 from tests.tiny_models import make_checkpoint
 
 BLOCK_SIZE, NUM_BLOCKS = 4, 200
@@ -55,16 +57,22 @@ class CpuGraphRunner(GraphRunner):
     def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object
     ) -> torch.Tensor | None:
-        self.step = chunks, checks
+        self.step, self.events = (chunks, checks), []
         return super()._replay(bucket, chunks, checks, words)
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
         return tuple((len(chunk.token_ids), chunk.end) for chunk in self.step[0])
 
+    def _run_pass(self, bucket: Bucket, tapped: bool) -> None:
+        self.events.append("pass")
+        super()._run_pass(bucket, tapped)
+
     def _run_verification(self, bucket: Bucket, needs: Needs) -> None:
         checks = self.step[1]
         num_rows = sum(len(check.draft) + 1 for check in checks)
-        checks = [replace(check, rules=None) for check in checks]  # they were applied between the graphs
+        self.events.append("verification")
+        # Rules and masks were applied between the graphs.
+        checks = [replace(check, rules=None, fill_masks=None) for check in checks]
         for row, verdict in zip(self._decided, verify(self._logits[:num_rows], checks), strict=False):
             row.copy_(torch.tensor([verdict.num_accepted, verdict.token_ids[-1]]))
 
@@ -143,6 +151,23 @@ def test_padded_steps_tell_the_log_probabilities_of_the_step_alone(model: LlamaM
         np.testing.assert_allclose(told.top_logprobs, expected.top_logprobs, atol=1e-5)
 
 
+def test_log_probabilities_are_those_before_a_grammar_took_tokens_away(model: LlamaModel) -> None:
+    chunk = Chunk([5, 6, 7], 0, [3], 1)
+    raw = plain_runner(model).forward([chunk]).log_softmax(-1)[0]
+    allowed = int(raw.argmin())
+
+    def only_that(bits: npt.NDArray[np.int32]) -> None:
+        bits[:] = 0
+        bits[:, allowed // 32] = np.uint32(1 << allowed % 32).view(np.int32)
+
+    asks = SamplingParams(temperature=0.0, logprobs=True, num_top_logprobs=1)
+    (verdict,) = padded_runner(model).verify([chunk], [replace(check(0, asks), fill_masks=only_that)])
+    assert verdict.token_ids == (allowed,)
+    assert verdict.logprobs is not None
+    assert verdict.logprobs.logprobs[0] == pytest.approx(float(raw[allowed]), abs=1e-4)
+    assert verdict.logprobs.top_token_ids.tolist() == [[int(raw.argmax())]]
+
+
 def test_what_an_earlier_larger_step_left_in_the_buffers_does_no_harm(model: LlamaModel) -> None:
     runner = padded_runner(model)
     Story(6, 3).run(runner)
@@ -172,3 +197,20 @@ def test_when_graph_memory_is_used_up_smaller_steps_take_larger_buckets(model: L
     runner.prepare()
     runner.verify([Chunk([5], 0, [0], 1)], [check(0)])
     assert list(runner.num_graph_steps) == [max(BUCKETS)]
+
+
+def test_masks_are_filled_once_the_pass_is_launched_and_hold_when_it_is_verified(model: LlamaModel) -> None:
+    plain, padded = plain_runner(model), padded_runner(model)
+    chunks = [Chunk([6, 5], 0, [1], 2), Chunk([7], 0, [2], 1)]
+    likeliest = [verdict.token_ids[0] for verdict in plain.verify(chunks, [check(1), check(0)])]
+
+    def fill(bits: npt.NDArray[np.int32]) -> None:
+        padded.events.append("masks")
+        allowing([{40, 41}])(bits)
+
+    checks = [check(1), replace(check(0, SAMPLED), fill_masks=fill)]
+    first, second = padded.verify(chunks, checks)
+    assert padded.events == ["pass", "masks", "verification"]
+    assert first.token_ids[0] == likeliest[0]
+    assert second.token_ids[0] in (40, 41)
+    assert plain.verify(chunks, [checks[0], replace(checks[1], fill_masks=allowing([{40, 41}]))]) == [first, second]
