@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -113,3 +115,16 @@ def test_a_vocabulary_of_fewer_tokens_than_asked_for_is_told_whole() -> None:
     told = read_scores(score(random_logits(2, vocab_size=5), torch.tensor([0, 4]), 20))
     assert told.top_logprobs.shape == (2, 5)
     np.testing.assert_allclose(np.exp(told.top_logprobs).sum(-1), 1, atol=1e-5)
+
+
+def test_what_a_grammar_took_away_still_has_its_probability() -> None:
+    logits = random_logits(1)
+    allowed = int(logits.argmin())
+
+    def only_that(bits: npt.NDArray[np.int32]) -> None:
+        bits[:] = 0
+        bits[:, allowed // 32] = 1 << allowed % 32
+
+    (verdict,) = verify(logits, [replace(check([], **ASKS), fill_masks=only_that)])
+    assert verdict.token_ids == (allowed,)
+    assert_told(verdict, logits, 3)
