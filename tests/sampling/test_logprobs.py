@@ -74,6 +74,25 @@ def test_accepted_recovered_and_bonus_tokens_have_those_of_the_raw_logits(
         assert any(verdict.num_accepted < 3 for verdict in verdicts), "no recovered token"
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_any_batch_of_one_to_eight_sequences_with_zero_to_seven_drafts(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 8, rng.integers(1, 9)).tolist()
+    logits = random_logits(sum(sizes) + len(sizes))
+    firsts = np.cumsum([0, *(size + 1 for size in sizes)]).tolist()
+    checks = []
+    for first, size in zip(firsts, sizes, strict=False):
+        likeliest = logits[first : first + size].argmax(-1).tolist()
+        draft = [one_hot(token_id if rng.random() < 0.8 else int(rng.integers(VOCAB))) for token_id in likeliest]
+        asks = {"logprobs": True, "num_top_logprobs": int(rng.integers(0, 6))} if rng.random() < 0.7 else {}
+        checks.append(check(draft, temperature=float(rng.choice([0.0, 0.5])), **asks))
+    for verdict, one, first in zip(verify(logits, checks), checks, firsts, strict=False):
+        if one.sampling.logprobs:
+            assert_told(verdict, logits[first:], one.sampling.num_top_logprobs)
+        else:
+            assert verdict.logprobs is None
+
+
 def test_asking_changes_no_token_and_leaves_the_logits_as_they_were() -> None:
     logits = random_logits(8)
     before = logits.clone()
