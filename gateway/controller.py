@@ -126,6 +126,10 @@ class Controller:
             if member is not group.prober:
                 member.take_up(group.decision)
 
+    def usable(self, group: Group) -> tuple[str, ...]:
+        """Who may draft for the group and can."""
+        return usable(group.policy, self._offered())
+
     def known(self, group: Group, evidence: Evidence | None = None) -> Known:
         """What a decision for the group, or with `evidence` for one of its requests, looks at."""
         return Known(
@@ -167,8 +171,7 @@ class Controller:
 
     def _silent(self, group: Group) -> list[str]:
         """Proposers that may draft, do not, and show what they are worth only by drafting."""
-        allowed = usable(group.policy, self._offered())
-        return [name for name in allowed if name not in (NGRAM, *group.decision.way)]
+        return [name for name in self.usable(group) if name not in (NGRAM, *group.decision.way)]
 
     def _begin_probe(self, group: Group, silent: list[str]) -> None:
         prober = next((member for member in group.members if member.tells), None)

@@ -25,6 +25,7 @@ from slipstream.exchange import (
     ModelInfo,
     SequenceFailure,
     StepReport,
+    Update,
 )
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.text.tokenizer import Tokenizer
@@ -58,6 +59,7 @@ class FakePeer:
         self.info = ModelInfo(name="tiny", vocabulary_hash=tokenizer.vocabulary_hash, vocab_size=257, max_model_len=64)
         self.opens: list[SequenceRequest] = []
         self.closes: list[int] = []
+        self.updates: list[Update] = []
         self.port = 0
         self._outbox: asyncio.Queue[Any] = asyncio.Queue()
         self._health = health.aio.HealthServicer()
@@ -106,6 +108,8 @@ class FakePeer:
                 self.opens.append(codec.open_from_wire(request.open))
             elif kind == "close":
                 self.closes.append(request.close.sequence_id)
+            elif kind == "update":
+                self.updates.append(codec.update_from_wire(request.update))
             self._received(kind, request)
 
     def _received(self, kind: str, request: Any) -> None:
