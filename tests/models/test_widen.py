@@ -16,6 +16,8 @@ from slipstream.engine.model_runner import ModelRunner
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.models.widen import SHAPES, Shape, widen, widened_config
+from slipstream.parallel.ranks import RankGroup
+from tests.parallel.rank_threads import on_ranks
 from tests.tiny_models import make_checkpoint
 
 CPU = torch.device("cpu")
@@ -23,7 +25,7 @@ SHAPE = Shape(hidden_size=80, intermediate_size=96, num_layers=3, num_heads=12, 
 
 
 def logits(model: LlamaModel) -> torch.Tensor:
-    runner = ModelRunner(model, KVCache(model.config, 16, 4, model.dtype, CPU))
+    runner = ModelRunner(model, KVCache(model.share, 16, 4, model.dtype, CPU))
     first = runner.forward([Chunk([1, 40, 41, 42, 200, 7, 9], 0, [5, 2], 7), Chunk([60, 61], 0, [3], 2)])
     return torch.cat((first, runner.forward([Chunk([50], 7, [5, 2], 1)])))
 
@@ -41,6 +43,18 @@ def test_every_wide_weight_costs_its_read_and_no_layer_is_spared(tmp_path: Path)
     assert wide.config == widened_config(small.config, SHAPE)
     assert wide.layers[2].mlp.gate_up_proj.weight.count_nonzero() == 2 * 96 * 80
     assert all(parameter.isfinite().all() for parameter in wide.parameters())
+
+
+@pytest.mark.parametrize("entries", [{}, {"tie_word_embeddings": True}])
+def test_each_rank_makes_its_part_of_the_wide_model(tmp_path: Path, entries: dict[str, Any]) -> None:
+    """Three KV heads and 320 tokens, on two ranks."""
+    small = load_model(make_checkpoint(tmp_path, seed=4, **entries), torch.float32, CPU)
+
+    def run(ranks: RankGroup) -> torch.Tensor:
+        return logits(widen(small, SHAPE, ranks))
+
+    for part in on_ranks(2, run):
+        torch.testing.assert_close(part, logits(small), atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
