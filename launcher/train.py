@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from slipstream.training.draft_lm import Progress
+    from slipstream.training.slices import Progress
 
 app = typer.Typer(no_args_is_help=True, help="Make drafters for a target of yours.")
 
@@ -38,7 +38,8 @@ def draft_lm(
     """Distil a small draft LM: the target writes text, the draft learns its distribution."""
     import torch
 
-    from slipstream.training.draft_lm_run import Places, Slice, text_files, train_draft_lm
+    from slipstream.training.draft_lm_run import train_draft_lm
+    from slipstream.training.material import Places, Slice, text_files
     from slipstream.training.settings import ChatSettings, DraftSettings
 
     acceptance = train_draft_lm(

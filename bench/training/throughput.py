@@ -87,10 +87,10 @@ def training(model: LlamaModel, settings: DraftSettings, length: int, device: to
     start = time.perf_counter()
     run = DraftTraining(model, torch.arange(settings.draft_vocab_size), Chats(token_ids, answers), settings)
     chosen = torch.arange(settings.batch, device=device)
-    run._train_step(chosen)
+    run.train_step(chosen)
     _wait(device)
     first = time.perf_counter() - start
-    step = milliseconds(lambda: run._train_step(chosen), device)
+    step = milliseconds(lambda: run.train_step(chosen), device)
     tokens = settings.batch * length
     print(f"train step, compiled={settings.compiled}: {step:.1f} ms, {tokens / step:.0f}k tok/s (first {first:.1f} s)")
 

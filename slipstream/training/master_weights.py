@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from slipstream.models.llama import LlamaModel
 from slipstream.models.weight_names import Slot, weight_slots
@@ -15,10 +16,16 @@ EMBEDDINGS = ("model.embed_tokens.weight", "lm_head.weight")  # the target's, ne
 class MasterWeights:
     """bf16 has 8 bits of mantissa, too few to add small steps to; so steps are taken here and published."""
 
-    def __init__(self, model: LlamaModel) -> None:
-        self._parameters = dict(model.named_parameters())
-        self._slots = {name: slot for name, slot in weight_slots(model.config).items() if name not in EMBEDDINGS}
+    def __init__(self, module: nn.Module, slots: Mapping[str, Slot]) -> None:
+        self._parameters = dict(module.named_parameters())
+        self._slots = dict(slots)
         self.weights = {name: self._rows(slot).detach().float().clone() for name, slot in self._slots.items()}
+
+    @classmethod
+    def of_draft(cls, model: LlamaModel) -> MasterWeights:
+        """All weights of a draft LM but its embeddings."""
+        slots = weight_slots(model.config)
+        return cls(model, {name: slot for name, slot in slots.items() if name not in EMBEDDINGS})
 
     def gather_gradients(self) -> None:
         """Moves the model's gradients here."""

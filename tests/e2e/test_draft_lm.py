@@ -87,7 +87,7 @@ def test_offline_acceptance_is_the_drafters(tmp_path: Path) -> None:
     target_model = load_model(target, torch.float32, torch.device("cpu"))
     tokens = torch.arange(0, 320, 2)
     draft_model = draft_from_target(target_model, (0, 1, 2), tokens)
-    weights = MasterWeights(draft_model).weights
+    weights = MasterWeights.of_draft(draft_model).weights
     save_draft(tmp_path / "draft", open_checkpoint(target).config(), weights, tokens, "target")
     questions = [tuple(range(60, 66)), tuple(range(80, 84)), (70, 71, 72)]
     offline, by_the_drafter = measured(tmp_path / "draft", target, questions, 40, "float32")

@@ -10,11 +10,13 @@ import torch
 
 from slipstream.errors import CheckpointError
 from slipstream.models.llama import LlamaModel
+from slipstream.training import slices
 from slipstream.training.chat_frame import ChatFrame
-from slipstream.training.draft_lm import DraftTraining, Progress
+from slipstream.training.draft_lm import DraftTraining
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.settings import DraftSettings
+from slipstream.training.slices import Progress
 
 TOKENS = torch.arange(0, 300)
 SETTINGS = DraftSettings(num_layers=2, draft_vocab_size=300, train_tokens=12 * 4 * 24, batch=4, loss_chunk=16)
@@ -35,7 +37,7 @@ def held_out(target: LlamaModel, frame: ChatFrame) -> HeldOut:
 def trained(target: LlamaModel, chats: Chats, held_out: HeldOut, settings: DraftSettings) -> list[Progress]:
     progress: list[Progress] = []
     training = DraftTraining(target, TOKENS, chats, settings)
-    assert training.run(60.0, held_out, progress.append, every=0.0)
+    assert slices.run(training, 60.0, held_out, progress.append, every=0.0)
     return progress
 
 
@@ -57,29 +59,29 @@ def test_a_training_in_slices_ends_where_one_without_does(
     target: LlamaModel, chats: Chats, held_out: HeldOut, tmp_path: Path
 ) -> None:
     whole = DraftTraining(target, TOKENS, chats, SETTINGS)
-    whole.run(60.0, held_out, lambda progress: None, every=60.0)
-    slices, first = 0, DraftTraining(target, TOKENS, chats, SETTINGS)
-    while not first.run(0.0, held_out, lambda progress: None, every=60.0):  # no time: one step a slice
-        first.save(tmp_path / "state")
+    slices.run(whole, 60.0, held_out, lambda progress: None, every=60.0)
+    num_slices, first = 0, DraftTraining(target, TOKENS, chats, SETTINGS)
+    while not slices.run(first, 0.0, held_out, lambda progress: None, every=60.0):  # no time: one step a slice
+        slices.save(first, tmp_path / "state")
         first = DraftTraining(target, TOKENS, chats, SETTINGS)
-        first.resume(tmp_path / "state")
-        slices += 1
-    assert slices == whole.num_steps - 1
+        slices.resume(first, tmp_path / "state")
+        num_slices += 1
+    assert num_slices == whole.num_steps - 1
     for name, weight in whole.master.weights.items():
         # A state is rounded to fp16 and bf16, and the norms' optimiser starts anew.
         torch.testing.assert_close(first.master.weights[name], weight, rtol=0.1, atol=0.02)
 
 
 def test_a_state_made_under_other_settings_is_refused(target: LlamaModel, chats: Chats, tmp_path: Path) -> None:
-    DraftTraining(target, TOKENS, chats, SETTINGS).save(tmp_path / "state")
+    slices.save(DraftTraining(target, TOKENS, chats, SETTINGS), tmp_path / "state")
     other = DraftTraining(target, TOKENS, chats, replace(SETTINGS, learning_rate=1e-4))
     with pytest.raises(CheckpointError, match=r"learning_rate = 0\.003, not 0\.0001"):
-        other.resume(tmp_path / "state")
+        slices.resume(other, tmp_path / "state")
 
 
 def test_embedding_and_head_stay_the_targets(target: LlamaModel, chats: Chats, held_out: HeldOut) -> None:
     training = DraftTraining(target, TOKENS, chats, SETTINGS)
-    training.run(60.0, held_out, lambda progress: None, every=60.0)
+    slices.run(training, 60.0, held_out, lambda progress: None, every=60.0)
     assert training.draft.head is not None
     assert torch.equal(training.draft.head, target.embedding[TOKENS])
     assert torch.equal(training.draft.embedding, target.embedding)

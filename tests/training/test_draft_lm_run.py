@@ -12,11 +12,12 @@ from slipstream.models.loader import load_model
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.chat_frame import ChatFrame
-from slipstream.training.draft_lm import Progress
-from slipstream.training.draft_lm_run import REPORT_FILE, Places, Slice, text_files, train_draft_lm
+from slipstream.training.draft_lm_run import REPORT_FILE, train_draft_lm
 from slipstream.training.export import export_draft
 from slipstream.training.held_out import HeldOut
+from slipstream.training.material import Places, Slice, text_files
 from slipstream.training.settings import ChatSettings, DraftSettings
+from slipstream.training.slices import Progress
 
 CPU = torch.device("cpu")
 PROMPTS = ["What grows in a garden pond?", "Count the yellow umbrellas."]

@@ -11,7 +11,7 @@ from slipstream.training.master_weights import EMBEDDINGS, MasterWeights
 
 def test_gradients_arrive_under_the_names_of_their_rows(target: LlamaModel) -> None:
     draft = draft_from_target(target, (0, 3), torch.arange(50))
-    master = MasterWeights(draft)
+    master = MasterWeights.of_draft(draft)
     draft.logits(draft.forward_dense(torch.arange(3, 9)[None])).square().sum().backward()
     fused = draft.layers[1].attention.qkv_proj.weight.grad.clone()
     master.gather_gradients()
@@ -22,7 +22,7 @@ def test_gradients_arrive_under_the_names_of_their_rows(target: LlamaModel) -> N
 
 def test_published_weights_are_the_models(target: LlamaModel) -> None:
     draft = draft_from_target(target, (0, 3), torch.arange(50))
-    master = MasterWeights(draft)
+    master = MasterWeights.of_draft(draft)
     changed = {name: weight + 1 for name, weight in master.weights.items()}
     before = draft.layers[0].mlp.down_proj.weight.detach().clone()
     master.load(changed)
@@ -30,5 +30,5 @@ def test_published_weights_are_the_models(target: LlamaModel) -> None:
 
 
 def test_the_shared_embedding_is_not_among_them(target: LlamaModel) -> None:
-    master = MasterWeights(draft_from_target(target, (0,), torch.arange(50)))
+    master = MasterWeights.of_draft(draft_from_target(target, (0,), torch.arange(50)))
     assert not set(EMBEDDINGS) & set(master.weights)
