@@ -150,21 +150,28 @@ def _common_columns(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDA
     return words
 
 
-@lru_cache(maxsize=4096)
 def sampling_columns(sampling: SamplingParams, vocab_size: int) -> tuple[int, ...]:
-    """The columns that settings alone decide; a sequence asks for the same at every step."""
+    """The columns that settings alone decide."""
+    return _law_columns(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, vocab_size)
+
+
+@lru_cache(
+    maxsize=4096
+)  # a sequence asks for the same at every step; whole settings may be long to compare and to keep
+def _law_columns(temperature: float, top_k: int, top_p: float, min_p: float, vocab_size: int) -> tuple[int, ...]:
+    greedy = temperature == 0
     floats = dict.fromkeys(FLOATS, 0.0) | {
-        Column.TEMPERATURE: 1.0 if sampling.greedy else max(sampling.temperature, SMALLEST_TEMPERATURE),
+        Column.TEMPERATURE: 1.0 if greedy else max(temperature, SMALLEST_TEMPERATURE),
         Column.TOP_P: 1.0,
         Column.MIN_P_REACH: math.inf,
     }
     row = [0] * NUM_COLUMNS
-    row[Column.KIND] = RowKind.GREEDY if sampling.greedy else RowKind.MATCH
-    if _is_limited(sampling, vocab_size):
+    row[Column.KIND] = RowKind.GREEDY if greedy else RowKind.MATCH
+    if not greedy and (0 < top_k < vocab_size or top_p < 1 or min_p > 0):
         row[Column.LIMITED] = 1
-        row[Column.TOP_K] = sampling.top_k if sampling.top_k < vocab_size else 0
-        floats[Column.TOP_P] = sampling.top_p
-        floats[Column.MIN_P_REACH] = -math.log(sampling.min_p) if sampling.min_p else math.inf
+        row[Column.TOP_K] = top_k if top_k < vocab_size else 0
+        floats[Column.TOP_P] = top_p
+        floats[Column.MIN_P_REACH] = -math.log(min_p) if min_p else math.inf
     for column, value in floats.items():
         row[column] = int(np.float32(value).view(np.int32))
     return tuple(row)
@@ -176,11 +183,6 @@ def _kind(check: SequenceCheck, token: DraftToken | None) -> RowKind:
     if check.matched_only or (token and check.is_matched(token)):
         return RowKind.MATCH
     return RowKind.RATIO if token else RowKind.DRAW
-
-
-def _is_limited(sampling: SamplingParams, vocab_size: int) -> bool:
-    limits = 0 < sampling.top_k < vocab_size or sampling.top_p < 1 or sampling.min_p > 0
-    return limits and not sampling.greedy
 
 
 _RowLaw = tuple[int, SparseLaw, SequenceCheck, int]  # row, the law that decides it, its check, its offset in that
