@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
-from urllib.error import URLError
-from urllib.request import ProxyHandler, build_opener
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from launcher.scrape import metrics_text
 
 PASSES: Final = "slipstream_passes_total"
 COMMITTED: Final = "slipstream_committed_tokens_total"
@@ -37,11 +37,10 @@ class PassTotals:
 
 def passes_of(address: str, seconds: float) -> PassTotals | None:
     """None if nothing answers there."""
-    opener = build_opener(ProxyHandler({}))  # services are asked directly, as gRPC does
+    text = metrics_text(address, seconds)
     try:
-        with opener.open(f"http://{address}/metrics", timeout=seconds) as answer:
-            return totals(answer.read().decode())
-    except (URLError, OSError, ValueError):
+        return None if text is None else totals(text)
+    except ValueError:
         return None
 
 

@@ -16,10 +16,13 @@ from launcher.cli import options
 from launcher.cli.options import DEFAULT_GATEWAY
 from launcher.client import chat_prompt, connect
 from launcher.generate import run_generate
+from launcher.policy_status import as_json_text, as_table, policies_in
 from launcher.prompt_file import DEMO_PROMPTS, load_prompts
 from launcher.request_options import RequestOptions, biases, make_request, words
 from launcher.run_file import Listed
+from launcher.scrape import metrics_text
 from slipstream.config import runtime_dir
+from slipstream.errors import Unavailable
 from slipstream.wire.tls import client_tls
 from slipstream.wire.v1 import generation_pb2 as pb
 
@@ -116,12 +119,19 @@ def status_command(
     tls_ca: options.TlsCa = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
+    policy: Annotated[bool, typer.Option("--policy", help="How the gateway drafts for each tenant, and why.")] = False,
+    metrics: Annotated[
+        str, typer.Option(help="host:port of the gateway's metrics, if `slipstream up` did not start it here.")
+    ] = "",
     as_json: options.AsJson = False,
 ) -> None:
-    """Say how each service is and what it holds. Exit code 1 unless all serve.
+    """Say how each service is and what it holds, or how tenants are drafted. Exit code 1 unless all serve.
 
     Verifiers and drafters behind a gateway are known if `slipstream up` started them on this machine.
     """
+    if policy:
+        show_policies(metrics or metrics_address(target), as_json=as_json)
+        return
     services = run_file.read(runtime_dir(), target) or [Listed(name="gateway", address=target)]
     services += [Listed(name=address, address=address) for address in service or ()]
     statuses = status.ask_all(services, client_tls(tls_ca, tls_cert, tls_key))
@@ -130,6 +140,24 @@ def status_command(
     else:
         Console().print(status.as_table(statuses))
     raise typer.Exit(0 if all(one.is_serving for one in statuses) else 1)
+
+
+def metrics_address(gateway: str) -> str:
+    """Where the gateway's metrics are, as far as is known on this machine; empty if it is not."""
+    listed = run_file.read(runtime_dir(), gateway)
+    return next((service.metrics for service in listed if service.address == gateway), "")
+
+
+def show_policies(address: str, *, as_json: bool) -> None:
+    """Raises Unavailable if the gateway's metrics cannot be read."""
+    text = metrics_text(address, status.ASK_SECONDS) if address else None
+    if text is None:
+        raise Unavailable(f"no metrics of a gateway at {address or 'any known address'}; give --metrics host:port")
+    policies = policies_in(text)
+    if as_json:
+        print(as_json_text(policies))
+    else:
+        Console().print(as_table(policies))
 
 
 @app.command("bench")

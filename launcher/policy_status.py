@@ -1,0 +1,115 @@
+"""`slipstream status --policy`: how each tenant is drafted and why, read from a gateway's metrics. Starts nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+REASONS: Final = {
+    "fixed": "the policy says so",
+    "cold": "nothing was measured yet",
+    "best": "promises most tokens a second",
+    "held": "another way promises too little more",
+    "none_pays": "drafting would cost more than it gives",
+    "above_temperature": "the policy's gate on temperature",
+    "above_running": "the policy's gate on running sequences",
+    "below_acceptance": "the policy's gate on acceptance",
+}
+
+_PREFIX: Final = "slipstream_policy_"
+
+Group = tuple[str, str, str]  # verifier, tenant, range of temperatures
+
+
+@dataclass(slots=True)
+class PolicyStatus:
+    """One tenant's requests of one range of temperatures on one verifier."""
+
+    tenant: str = ""
+    temperature: str = ""
+    verifier: str = ""
+    requests: int = 0
+    way: str = ""  # who drafts, in order
+    num_draft_tokens: int = 0
+    fan_out: int = 0
+    reason: str = ""
+    goodput: dict[str, float] = field(default_factory=dict)  # by way: tokens a second of the whole verifier
+    best_draft_tokens: dict[str, int] = field(default_factory=dict)  # by way
+    acceptance: dict[str, float] = field(default_factory=dict)  # by proposer: first draft tokens that stand
+    served: dict[str, float] = field(default_factory=dict)  # by proposer: passes that have drafts of it
+
+    @property
+    def why(self) -> str:
+        return REASONS.get(self.reason, self.reason)
+
+
+def policies_in(text: str) -> list[PolicyStatus]:
+    """Raises ValueError if the text is not Prometheus'."""
+    found: defaultdict[Group, PolicyStatus] = defaultdict(PolicyStatus)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith(_PREFIX) and "verifier" in sample.labels:
+                _add(found, sample)
+    return [found[group] for group in sorted(found, key=lambda group: (group[1], group[2], group[0]))]
+
+
+def as_json_text(policies: Iterable[PolicyStatus]) -> str:
+    return json.dumps([{**asdict(policy), "why": policy.why} for policy in policies])
+
+
+def as_table(policies: Iterable[PolicyStatus]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("tenant", "temperature", "drafts", "why"):
+        table.add_column(name)
+    for name in ("seqs", "K", "outcomes", "tok/s", "without", "stand", "served"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for policy in policies:
+        drafting = str(policy.num_draft_tokens), str(policy.fan_out)
+        words = (policy.tenant, policy.temperature, policy.way, policy.why)
+        table.add_row(*words, str(policy.requests), *drafting, *promises(policy), *shares(policy))
+    return table
+
+
+def promises(policy: PolicyStatus) -> tuple[str, str]:
+    """Tokens a second, and those without drafts; empty where no controller chose."""
+    rates = (policy.goodput.get(way) for way in (policy.way, "none"))
+    with_drafts, without = ("" if rate is None else f"{rate:.0f}" for rate in rates)
+    return with_drafts, without
+
+
+def shares(policy: PolicyStatus) -> tuple[str, str]:
+    """For each that drafts: first tokens that stand, and passes that it serves."""
+    drafting = [name for name in policy.way.split("+") if name in policy.acceptance]
+    stand, served = (
+        " ".join(f"{values.get(name, 0.0):.2f}" for name in drafting) for values in (policy.acceptance, policy.served)
+    )
+    return stand, served
+
+
+def _add(found: Mapping[Group, PolicyStatus], sample: Sample) -> None:
+    labels = sample.labels
+    policy = found[labels["verifier"], labels["tenant"], labels["temperature"]]
+    policy.verifier, policy.tenant, policy.temperature = labels["verifier"], labels["tenant"], labels["temperature"]
+    match sample.name.removeprefix(_PREFIX):
+        case "draft_tokens":
+            policy.way, policy.reason, policy.num_draft_tokens = labels["way"], labels["reason"], int(sample.value)
+        case "fan_out":
+            policy.fan_out = int(sample.value)
+        case "requests":
+            policy.requests = int(sample.value)
+        case "goodput":
+            policy.goodput[labels["way"]] = sample.value
+        case "best_draft_tokens":
+            policy.best_draft_tokens[labels["way"]] = int(sample.value)
+        case "acceptance":
+            policy.acceptance[labels["proposer"]] = sample.value
+        case "served":
+            policy.served[labels["proposer"]] = sample.value
