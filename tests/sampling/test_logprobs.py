@@ -84,7 +84,8 @@ def test_any_batch_of_one_to_eight_sequences_with_zero_to_seven_drafts(seed: int
     for first, size in zip(firsts, sizes, strict=False):
         likeliest = logits[first : first + size].argmax(-1).tolist()
         draft = [one_hot(token_id if rng.random() < 0.8 else int(rng.integers(VOCAB))) for token_id in likeliest]
-        asks = {"logprobs": True, "num_top_logprobs": int(rng.integers(0, 6))} if rng.random() < 0.7 else {}
+        num_top = int(rng.integers(0, 6))
+        asks: dict[str, Any] = {"logprobs": True, "num_top_logprobs": num_top} if rng.random() < 0.7 else {}
         checks.append(check(draft, temperature=float(rng.choice([0.0, 0.5])), **asks))
     for verdict, one, first in zip(verify(logits, checks), checks, firsts, strict=False):
         if one.sampling.logprobs:
