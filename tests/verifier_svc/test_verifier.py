@@ -183,7 +183,7 @@ def test_a_step_reports_its_load(tokenizer):
 def test_commits_of_one_step_go_in_one_message_per_stream(tokenizer):
     harness = Harness(LAW, tokenizer)
     for i in range(4):
-        harness.open(PROMPT, i, stream=i % 2)
+        harness.open([i, *PROMPT], i, stream=i % 2)
     outputs = harness.step()
     assert [(output.stream, len(output.commits.commits)) for output in outputs] == [(0, 2), (1, 2)]
 
