@@ -14,7 +14,7 @@ from drafter_svc.drafter import Closed, Committed, Event, Opened, Output, Stream
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest
-from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
+from slipstream.exchange import CommitBatch, DraftBatch, ModelInfo, SequenceFailure
 from slipstream.sequence_log import SequenceLog
 from slipstream.wire import codec
 from slipstream.wire.features import features_from_wire
@@ -69,6 +69,9 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
         try:
             async for request in requests:
                 try:
+                    if request.WhichOneof("message") == "commits":
+                        self._take_commits(stream, request.commits, outbox, log)
+                        continue
                     event = _to_event(stream, request)
                     _note(event, log)
                     self._post(event)
@@ -77,6 +80,24 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
                     _refuse(request, error, outbox)
         finally:
             outbox.close()
+
+    def _take_commits(
+        self, stream: StreamId, message: exchange_pb2.CommitBatch, outbox: Outbox, log: SequenceLog
+    ) -> None:
+        """One that cannot be read ends its sequence here, for all later ones build on it; the others count."""
+        commits = []
+        for one in message.commits:
+            try:
+                commits.append(codec.commit_from_wire(one))
+            except InvalidRequest as error:
+                failure = SequenceFailure(one.sequence_id, error)
+                self._metrics.malformed_messages.add(1, "commit")
+                log.failed(failure)
+                outbox.put(failure)
+                self._post(Closed(stream, one.sequence_id))
+        event = Committed(stream, CommitBatch(tuple(commits)))
+        _note(event, log)
+        self._post(event)
 
 
 def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
@@ -87,8 +108,6 @@ def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
             return Updated(stream, codec.update_from_wire(request.update))
         case "close":
             return Closed(stream, codec.close_from_wire(request.close))
-        case "commits":
-            return Committed(stream, codec.commit_batch_from_wire(request.commits))
         case "features":
             return Told(stream, tuple(features_from_wire(message) for message in request.features.features))
         case _:

@@ -111,15 +111,34 @@ async def test_what_cannot_be_read_fails_an_open_and_is_left_out_otherwise(
     call = Call(DrafterServicer(events.append, lambda: INFO, metrics))
     bad_open = codec.open_to_wire(request())
     bad_open.mode = exchange_pb2.VERIFICATION_MODE_UNSPECIFIED
-    bad_commits = exchange_pb2.CommitBatch(commits=[exchange_pb2.Commit(sequence_id=7, token_ids=b"123")])
-    for message in (pb.DraftRequest(open=bad_open), pb.DraftRequest(commits=bad_commits), pb.DraftRequest()):
+    for message in (pb.DraftRequest(open=bad_open), pb.DraftRequest()):
         call.requests.put_nowait(message)
     await settle()
     (response,) = call.written
     assert (response.error.sequence_id, "mode" in response.error.message) == (7, True)
-    assert len(caplog.records) == 2
-    assert [metrics.malformed_messages.value(kind) for kind in ("open", "commits", "unknown")] == [1, 1, 1]
+    assert len(caplog.records) == 1
+    assert [metrics.malformed_messages.value(kind) for kind in ("open", "unknown")] == [1, 1]
     assert events == []
+    call.requests.put_nowait(None)
+    await asyncio.wait_for(call.task, 2)
+
+
+async def test_a_commit_that_cannot_be_read_ends_its_sequence_and_the_others_of_the_batch_count(
+    events: list[Event],
+) -> None:
+    metrics = DrafterMetrics()
+    call = Call(DrafterServicer(events.append, lambda: INFO, metrics))
+    good = Commit(8, 5, (1, 2))
+    batch = [exchange_pb2.Commit(sequence_id=7, token_ids=b"123"), codec.commit_to_wire(good)]
+    call.requests.put_nowait(pb.DraftRequest(commits=exchange_pb2.CommitBatch(commits=batch)))
+    await settle()
+    ended, committed = events
+    assert ended == Closed(1, 7)
+    assert isinstance(committed, Committed)
+    assert committed.batch == CommitBatch((good,))
+    (response,) = call.written
+    assert (response.error.sequence_id, "token_ids is 3 bytes" in response.error.message) == (7, True)
+    assert metrics.malformed_messages.value("commit") == 1
     call.requests.put_nowait(None)
     await asyncio.wait_for(call.task, 2)
 
