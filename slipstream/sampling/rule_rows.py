@@ -65,16 +65,15 @@ def contexts_of(checks: Sequence[SequenceCheck]) -> list[RowContext]:
 def pack_rules(rows: Sequence[RowContext], vocab_size: int) -> RuleWords | None:
     """None if no row has rules. Entries outside the vocabulary are left out.
 
-    A row that may not go on keeps its logits: whoever gets there must ask `TokenRules.allows_any` before trusting it.
+    A row that may not go on keeps its logits: whoever gets there asks `TokenRules.allows` whether its token may stand.
     """
     if not any(row.rules for row in rows):
         return None
     packer = _Packer(vocab_size)
-    spans = np.zeros((len(rows), NUM_SPANS), dtype=np.int32)
-    for words, row in zip(spans, rows, strict=True):
-        if row.rules and row.rules.allows_any(row.drafted, vocab_size):
-            packer.pack(words, row.rules, row.drafted)
-    return RuleWords(spans, packer.entries())
+    spans = np.array([packer.pack(row) for row in rows], dtype=np.int32)
+    shared, own = packer.shared_words(), _words(packer.own)
+    spans[:, Span.OWN_START :] += len(shared)
+    return RuleWords(spans, np.concatenate((shared, own)))
 
 
 def to_device(words: RuleWords, device: torch.device) -> RuleTable:
@@ -83,27 +82,34 @@ def to_device(words: RuleWords, device: torch.device) -> RuleTable:
 
 
 class _Packer:
+    """Takes rows one by one: their own entries in one list, those shared by a sequence's rows once."""
+
     def __init__(self, vocab_size: int) -> None:
+        self.own: list[Entry] = []
         self._vocab_size = vocab_size
-        self._parts: list[Words] = []
-        self._num_entries = 0
-        self._shared: dict[int, tuple[int, int]] = {}  # by the rules' identity
+        self._shared: list[Words] = []
+        self._num_shared = 0
+        self._spans: dict[int, tuple[int, int]] = {}  # of shared entries, by the rules' identity
 
-    def pack(self, words: Words, rules: TokenRules, drafted: Sequence[int]) -> None:
+    def pack(self, row: RowContext) -> tuple[int, int, int, int]:
+        """The row's words, its own entries counted from where they begin."""
+        rules, start = row.rules, len(self.own)
+        if rules is None or not rules.allows_any(row.drafted, self._vocab_size):
+            return 0, 0, start, start
+        self.own += [entry for entry in rules.row_entries(row.drafted) if entry.token_id < self._vocab_size]
+        return *self._share(rules), start, len(self.own)
+
+    def shared_words(self) -> Words:
+        return np.concatenate([_words([]), *self._shared])
+
+    def _share(self, rules: TokenRules) -> tuple[int, int]:
         key = id(rules)
-        if key not in self._shared:
-            self._shared[key] = self._append(rules.shared)
-        words[[Span.SHARED_START, Span.SHARED_END]] = self._shared[key]
-        words[[Span.OWN_START, Span.OWN_END]] = self._append(_words(rules.row_entries(drafted)))
-
-    def entries(self) -> Words:
-        return np.concatenate(self._parts) if self._parts else np.zeros((0, NUM_WORDS), np.int32)
-
-    def _append(self, words: Words) -> tuple[int, int]:
-        kept, start = words[words[:, 0] < self._vocab_size], self._num_entries
-        self._parts.append(kept)
-        self._num_entries += len(kept)
-        return start, self._num_entries
+        if key not in self._spans:
+            kept, start = rules.shared[rules.shared[:, 0] < self._vocab_size], self._num_shared
+            self._shared.append(kept)
+            self._num_shared += len(kept)
+            self._spans[key] = start, self._num_shared
+        return self._spans[key]
 
 
 def _words(entries: Sequence[Entry]) -> Words:
