@@ -67,15 +67,14 @@ class Pool(Generic[ReceiverT, ItemT]):
         return [link for link in self.links if link.available]
 
     def pick(self, serves: Callable[[ModelInfo], bool], besides: Collection[str] = ()) -> Link[ReceiverT, ItemT] | None:
-        """Of those available that serve what is wanted, addresses in `besides` left out: the better of any two.
+        """The least loaded of those available that serve what is wanted, addresses in `besides` left out.
 
-        Always taking the best would send what several gateways open between two reports to one and the same peer
-        (bench/picking.py).
+        Of equals any: several gateways that see the same must not all take the first. With reports as fresh as ours the
+        best of all beats the better of any two, also with many gateways (bench/picking.py).
         """
         candidates = [link for link in self.available if link.address not in besides]
         fitting = [link for link in candidates if link.info is not None and serves(link.info)]
-        two = self._random.sample(fitting, min(2, len(fitting)))
-        return min(two, key=lambda link: link.cost, default=None)
+        return min(fitting, key=lambda link: (link.cost, self._random.random()), default=None)
 
     def subscribe(self, on_arrival: Callable[[], None]) -> None:
         """Have `on_arrival` called each time a link becomes available, until unsubscribed."""
