@@ -10,9 +10,12 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/slipstream demo
 
+# Tests that start services have the machine to themselves; the others share its cores, with one math thread each.
+ALONE := tests/chaos tests/e2e tests/launcher
 test: $(STAMP)
 	$(BIN)/slipstream model fetch
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(addprefix --ignore=,$(ALONE)); shared=$$?; \
+	$(BIN)/python -m pytest $(ALONE) && exit $$shared
 
 test-slow: $(STAMP)
 	$(BIN)/slipstream model fetch
