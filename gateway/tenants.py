@@ -129,6 +129,11 @@ class Tenants:
     def named(self, name: str) -> Tenant | None:
         return next((tenant for tenant in self._tenants if tenant.name == name), None)
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether any key is known at all."""
+        return any(tenant.key_sha256 for tenant in self._tenants)
+
     def authenticate(self, authorization: str) -> Tenant:
         """The tenant of `authorization`, the value of that metadata entry; empty if the caller sent none."""
         if not authorization:

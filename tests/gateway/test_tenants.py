@@ -50,6 +50,11 @@ def test_whoever_has_no_valid_key_is_refused_without_showing_it(authorization: s
     assert "wrong" not in str(raised.value)
 
 
+def test_whether_any_key_is_known() -> None:
+    assert not Tenants([Tenant(name="a", anonymous=True)]).has_keys
+    assert Tenants([Tenant(name="a", anonymous=True), Tenant(name="b", key_sha256=("0" * 64,))]).has_keys
+
+
 def test_an_unknown_key_is_not_served_as_anonymous() -> None:
     with pytest.raises(Unauthenticated):
         default_tenants(remote=False).authenticate("Bearer unknown")

@@ -150,6 +150,11 @@ async def test_a_key_is_a_tenants(verifier: FakeVerifier) -> None:
     assert verifier.opens[0].tenant == "one"
 
 
+async def test_where_no_key_is_known_any_will_do(verifier: FakeVerifier) -> None:
+    async with serving(verifier) as url, client_of(url, "whatever") as ask:
+        assert [model.id async for model in ask.models.list()] == ["tiny"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_failure_in_the_middle_is_told_in_the_stream_or_as_a_status(
     verifier: FakeVerifier, stream: bool
