@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slipstream.wire.v1 import exchange_pb2
 from slipstream.wire.v1 import generation_pb2 as pb
 
 
@@ -32,6 +33,7 @@ class RequestOptions:
     echo: bool = False
     num_top_logprobs: int | None = None  # None: no log probabilities at all
     prompt_logprobs: bool = False
+    grammar: exchange_pb2.Grammar | None = None
 
 
 def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateRequest:
@@ -59,6 +61,7 @@ def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateReque
         logprobs=options.num_top_logprobs is not None,
         num_top_logprobs=options.num_top_logprobs or 0,
         prompt_logprobs=options.prompt_logprobs,
+        grammar=options.grammar,
     )
 
 

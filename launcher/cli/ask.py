@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,9 @@ from launcher.bench import BenchOptions, run_bench
 from launcher.chat import ChatOptions, run_chat
 from launcher.cli import options
 from launcher.cli.options import DEFAULT_GATEWAY
-from launcher.client import chat_prompt, connect
+from launcher.client import Client, chat_prompt, connect
 from launcher.generate import run_generate
+from launcher.grammar_options import GrammarOptions
 from launcher.policy_status import as_json_text, as_table, policies_in
 from launcher.prompt_file import DEMO_PROMPTS, load_prompts
 from launcher.request_options import RequestOptions, biases, make_request, words
@@ -56,15 +58,16 @@ def generate_command(
     bad_word: Annotated[list[str] | None, typer.Option(help="Token ids as 198,284; may be given again.")] = None,
     n: Annotated[int, typer.Option("--n", help="Samples of the prompt, computed side by side.")] = 1,
     echo: Annotated[bool, typer.Option("--echo", help="The prompt before the output.")] = False,
-    logprobs: Annotated[
-        int | None, typer.Option(help="Log probabilities of the output, and so many likeliest tokens beside each.")
-    ] = None,
+    logprobs: options.Logprobs = None,
     prompt_logprobs: Annotated[bool, typer.Option("--prompt-logprobs", help="Those of the prompt too.")] = False,
+    json_schema: Annotated[Path | None, typer.Option(help="File of the JSON schema that the output keeps to.")] = None,
+    regex: Annotated[str | None, typer.Option(help="Regular expression that the whole output matches.")] = None,
+    grammar: Annotated[Path | None, typer.Option(help="EBNF file that the output keeps to; its start is root.")] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="The output is one of these; may be given again.")] = None,
     as_json: options.AsJson = False,
     timeout: options.Timeout = 300.0,
 ) -> None:
     """Ask a gateway; accepted draft tokens are coloured."""
-    text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
     wanted = RequestOptions(
         model=model,
         temperature=temperature,
@@ -85,10 +88,22 @@ def generate_command(
         echo=echo,
         num_top_logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        grammar=GrammarOptions(json_schema=json_schema, regex=regex, ebnf=grammar, choices=choice or ()).read(),
     )
-    request = make_request(chat_prompt(text, system) if chat else pb.Prompt(text=text), wanted)
-    with connect(target, api_key, client_tls(tls_ca, tls_cert, tls_key)) as client:
+    request = make_request(_read_prompt(prompt, system, chat=chat), wanted)
+    _generate(connect(target, api_key, client_tls(tls_ca, tls_cert, tls_key)), request, timeout, as_json=as_json)
+
+
+def _generate(
+    connection: AbstractContextManager[Client], request: pb.GenerateRequest, timeout: float, *, as_json: bool
+) -> None:
+    with connection as client:
         run_generate(Console(), client, request, timeout, as_json=as_json)
+
+
+def _read_prompt(prompt: str, system: str, *, chat: bool) -> pb.Prompt:
+    text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
+    return chat_prompt(text, system) if chat else pb.Prompt(text=text)
 
 
 @app.command("chat")

@@ -31,6 +31,9 @@ TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
 MinP = Annotated[float, typer.Option(help="0 keeps every token.")]
 MaxTokens = Annotated[int, typer.Option(help="Of one answer.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same text.")]
+Logprobs = Annotated[
+    int | None, typer.Option(help="Log probabilities of the output, and so many likeliest tokens beside each.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document in place of what people read.")]
 Timeout = Annotated[float, typer.Option(help="Seconds, of one answer.")]
 
