@@ -51,12 +51,12 @@ def test_a_hit_is_counted_among_the_passes_that_had_room_for_drafts(tokenizer):
 def test_steps_are_timed_and_sized(tokenizer):
     harness = Harness(LAW, tokenizer)
     for sequence_id in (1, 2):
-        harness.open(PROMPT, sequence_id, sampling={"max_tokens": 2})
+        harness.open([sequence_id, *PROMPT], sequence_id, sampling={"max_tokens": 2})
     harness.finish()
     assert sample(harness, "slipstream_step_seconds_count") == 2
     assert sample(harness, "slipstream_verify_seconds_count") == 2
     assert sample(harness, "slipstream_step_sequences_sum") == 4
-    assert sample(harness, "slipstream_step_tokens_sum") == 2 * len(PROMPT) + 2
+    assert sample(harness, "slipstream_step_tokens_sum") == 2 * (1 + len(PROMPT)) + 2
 
 
 def test_the_time_until_the_first_step_is_the_queue_time(tokenizer):
