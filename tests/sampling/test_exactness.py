@@ -183,6 +183,19 @@ def test_skipping_an_impossible_draft_token_is_caught_and_rejecting_it_is_exact(
     assert_exact(first_two(paths(drafter.draw, 1), sampling), joint_law(sampling))
 
 
+def test_parallel_samples_are_independent_and_sharing_a_drafted_token_is_caught() -> None:
+    """Pairs of samples of one prompt: their first tokens together have the product of the laws."""
+
+    def drawn_once_for_two(prefixes: Prefixes) -> list[DraftToken]:
+        return drafter.draw(replace(prefixes, samples=prefixes.samples // 2))
+
+    first = LAW.sum(axis=1)
+    pair_law = first[:, None] * first
+    for drafting in (no_drafts, paths(drafter.draw, 1)):
+        assert_exact(first_two(drafting)[:, 0].reshape(-1, 2), pair_law)
+    assert_biased(first_two(paths(drawn_once_for_two, 1))[:, 0].reshape(-1, 2), pair_law)
+
+
 def test_coupled_text_is_the_same_with_and_without_drafts() -> None:
     plain = first_two(no_drafts, mode=COUPLED)
     for drafting in (paths(coupled, 2), paths(one_hot, 3), paths(drafter.draw, 1)):
