@@ -26,11 +26,13 @@ class Broadcast:
 
     def send(self, message: bytes) -> None:
         dist.broadcast(torch.tensor([len(message)]), group=self._group, group_src=0)
-        dist.broadcast(torch.frombuffer(bytearray(message), dtype=torch.uint8), group=self._group, group_src=0)
+        if message:
+            dist.broadcast(torch.frombuffer(bytearray(message), dtype=torch.uint8), group=self._group, group_src=0)
 
     def receive(self) -> bytes:
         length = torch.zeros(1, dtype=torch.int64)
         dist.broadcast(length, group=self._group, group_src=0)
         message = torch.empty(int(length), dtype=torch.uint8)
-        dist.broadcast(message, group=self._group, group_src=0)
+        if len(message):
+            dist.broadcast(message, group=self._group, group_src=0)
         return message.numpy().tobytes()

@@ -69,6 +69,7 @@ class LocalCrew:
         self._ring = RingWriter(context, size - 1, STEP_SECONDS)
         self._closing = threading.Event()
         self._joined = False
+        self._burying = threading.Lock()  # of two threads that wait for one process, one learns nothing
         self._report: OnDeath | None = None
         self._processes = [
             context.Process(target=run_follower, args=(config, _local(rank, size), self._store.port, end), daemon=True)
@@ -113,8 +114,7 @@ class LocalCrew:
             leave()  # which would wait for the dead
 
     def _watch(self) -> None:
-        connection.wait([process.sentinel for process in self._processes])
-        death = self._death()
+        death = self._death(None)
         if self._closing.is_set() or death is None:
             return
         if self._report is not None:
@@ -124,19 +124,22 @@ class LocalCrew:
             _LOG.error("%s, and nothing else has ended this process", death)
             os._exit(1)
 
-    def _death(self) -> RanksFailed | None:
+    def _death(self, seconds: float | None) -> RanksFailed | None:
+        """Of the first rank to end, if one does in so long."""
+        ended = connection.wait([process.sentinel for process in self._processes], seconds)
         size = len(self._processes) + 1
         for rank, process in enumerate(self._processes, start=1):
-            code = process.exitcode
-            if code is not None:
+            if process.sentinel in ended:
+                with self._burying:
+                    process.join()  # what it had open is closed a moment before it is gone
+                    code = process.exitcode or 0
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 return RanksFailed(f"rank {rank} of {size} {how}")
         return None
 
     def _explained(self, error: RuntimeError) -> RuntimeError:
         """An exchange that failed because a rank died says so."""
-        connection.wait([process.sentinel for process in self._processes], EXPLAIN_SECONDS)
-        return self._death() or error
+        return self._death(EXPLAIN_SECONDS) or error
 
 
 class TorchrunCrew:
