@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from gateway.session import VerifierLink, VerifierPool
+from gateway.peers import VerifierLink, VerifierPool
 from gateway.tokenizer_store import TextTools, TokenizerStore
 from slipstream.errors import InvalidRequest, Unavailable, UnknownModel
 from slipstream.exchange import ModelInfo

@@ -23,13 +23,15 @@ from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.output import Output
+from gateway.peers import Peers
 from gateway.places import PlaceLimits, Places
 from gateway.pool import Pool
 from gateway.prompt_echo import PromptEcho
 from gateway.proposers import Complaints
+from gateway.recent_output import RecentOutputs
 from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
 from gateway.samples import check_num_samples, samples_of
-from gateway.session import Ended, Peers, Session
+from gateway.session import Ended, Session
 from gateway.tenants import Tenant, Tenants
 from gateway.token_budget import TokenBudgets
 from gateway.tokenizer_store import TextTools, TokenizerStore
@@ -75,6 +77,7 @@ class Gateway:
             ),
             complaints=Complaints(),
             controllers=self._controllers,
+            recent_outputs=RecentOutputs(),
             recovery_seconds=config.recovery_seconds,
         )
         self.catalog = Catalog(self._peers.verifiers, tokenizers)

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gateway.controllers import Controllers
-from gateway.dialects import CommitReceiver, VerifierItem
+from gateway.dialects import VerifierItem
 from gateway.drafting import Drafting
-from gateway.link import Link
 from gateway.output import Output
-from gateway.pool import Pool
-from gateway.proposers import Complaints, DrafterPool, Lineup, Surroundings, make_proposer
+from gateway.peers import Peers, VerifierLink
+from gateway.proposers import Lineup, Surroundings, make_proposer
+from gateway.recent_output import Owner
 from gateway.recovery import Recovery
 from gateway.tenants import EAGLE3
 from slipstream.errors import Exhausted, TooSlow, Unavailable
@@ -22,20 +21,6 @@ from slipstream.request import FinishReason, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 
 MAX_DEADLINE_MS = (1 << 32) - 1
-
-VerifierPool = Pool[CommitReceiver, VerifierItem]
-VerifierLink = Link[CommitReceiver, VerifierItem]
-
-
-@dataclass(frozen=True, slots=True)
-class Peers:
-    """All that a gateway is connected to."""
-
-    verifiers: VerifierPool
-    drafters: DrafterPool
-    complaints: Complaints
-    controllers: Controllers
-    recovery_seconds: float  # how long a sequence waits for a verifier to come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +172,8 @@ class Session:
         self._recovery.stop()
         self._steering.close()
         self._lineup.close()
+        if self._steering.tells:
+            self._peers.recent_outputs.add(self._owner, self._token_ids[self._request.num_prompt_tokens :])
         if self._link is not None:
             if ended.finish_reason is FinishReason.NONE:
                 self._link.close(self._request.sequence_id)
@@ -229,6 +216,10 @@ class Session:
             self._link.send(sequence_id, drafting.update(sequence_id))
             self._lineup.redraft(drafting, sequence_id, self._token_ids)
 
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self._request.tenant, self._request.vocabulary_hash)
+
     def _make_lineup(self) -> Lineup:
         around = Surroundings(
             current=self._current,
@@ -236,6 +227,7 @@ class Session:
             drafters=self._peers.drafters,
             record=self,
             complaints=self._peers.complaints,
+            index=self._peers.recent_outputs.index(self._owner, self._steering.recent_output_tokens),
             on_trial=self._steering.note_trial if self._steering.scores else None,
         )
         return Lineup({name: make_proposer(name, around) for name in self._request.proposers})

@@ -50,6 +50,11 @@ class Steering:
         return request.sampling.greedy or request.mode is VerificationMode.COUPLED or not request.shares_seed
 
     @property
+    def recent_output_tokens(self) -> int:
+        """Of its tenant's recent output, for n-gram drafts."""
+        return self._policy().recent_output_tokens
+
+    @property
     def scores(self) -> bool:
         """Whether it matters how good n-grams are."""
         policy = self._policy()

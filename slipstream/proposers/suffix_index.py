@@ -16,7 +16,7 @@ from slipstream.proposers.suffix_text import SuffixText
 
 MAX_MATCH: Final = 32
 MIN_MATCH: Final = 2
-OWN_TOKENS: Final = 32_768  # of the sequence itself that are remembered
+OWN_TOKENS: Final = 4096  # of the sequence itself that are remembered; reading one costs some microseconds
 
 
 class SuffixIndex:

@@ -34,7 +34,11 @@ class SuffixText:
         self.newer.extend(token_id)
 
     def add(self, token_ids: Sequence[int]) -> None:
-        """A text by itself: no match reaches into another. Of a very long one the end is kept."""
-        most = self.max_tokens // 2 - 1
-        for token_id in (*token_ids[len(token_ids) - most if len(token_ids) > most else 0 :], BREAK):
+        """A text by itself: no match reaches into another."""
+        for token_id in self.kept(token_ids):
             self.extend(token_id)
+
+    def kept(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """What to extend by, one after the other, to add a text: of a very long one its end, then a break."""
+        most = self.max_tokens // 2 - 1
+        return (*token_ids[max(0, len(token_ids) - most) :], BREAK)

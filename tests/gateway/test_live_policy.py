@@ -103,6 +103,38 @@ async def test_what_a_drafter_says_beyond_what_is_committed_steers_nothing(journ
     assert heard[0] == heard[1] == [Update(0, 0, 0, 0)]
 
 
+async def test_a_tenants_later_requests_are_drafted_from_its_own_earlier_output_and_no_other_tenants(
+    verifier: FakeVerifier,
+) -> None:
+    sharing = [replace(tenant, proposers=("ngram",), recent_output_tokens=100) for tenant in (BOTH, NGRAM)]
+    async with running_gateway([verifier], tenants=sharing) as gateway:
+        first = Client(gateway, sharing[0], prompt=(1, 2))
+        await eventually(lambda: verifier.opens)
+        verifier.finish(verifier.opens[0].sequence_id, 2, [50, 51, 52, 53])
+        await first.task
+        later = [Client(gateway, tenant, prompt=(8, 50, 51)) for tenant in (sharing[1], sharing[0])]
+        await eventually(lambda: len(verifier.opens) == 3 and verifier.drafts)
+        for client in later:
+            client.task.cancel()
+    (draft,) = verifier.drafts
+    assert draft.sequence_id == next(o.sequence_id for o in verifier.opens[1:] if o.tenant == sharing[0].name)
+    assert [token.token_id for token in draft.tokens] == [52, 53]
+
+
+async def test_in_ratio_mode_the_output_of_a_callers_own_seed_is_not_drafted_from(verifier: FakeVerifier) -> None:
+    sharing = replace(NGRAM, recent_output_tokens=100)
+    async with running_gateway([verifier], tenants=[sharing]) as gateway:
+        first = Client(gateway, sharing, prompt=(1, 2), seed=7)
+        await eventually(lambda: verifier.opens)
+        verifier.finish(verifier.opens[0].sequence_id, 2, [50, 51, 52, 53])
+        await first.task
+        later = Client(gateway, sharing, prompt=(8, 50, 51))
+        await eventually(lambda: len(verifier.opens) == 2)
+        verifier.finish(verifier.opens[1].sequence_id, 3, [9])
+        await later.task
+    assert verifier.drafts == []
+
+
 def test_callers_have_no_word_for_a_proposer() -> None:
     words = {field.name for field in generation_pb2.GenerateRequest.DESCRIPTOR.fields}
     words |= {field.name for field in fields(Completion)}
