@@ -38,7 +38,8 @@ class DraftSequence:
             sample_index=request.sample_index,
         )
         sampling = request.sampling
-        self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, sampling.stop_token_ids)
+        stops = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else limits.eos_token_ids))
+        self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, stops)
         self.num_draft_tokens = request.num_draft_tokens
         self.fan_out = request.fan_out
         self.received = received  # when the newest commit, or the request, came; time.monotonic()

@@ -64,6 +64,7 @@ def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int
         block_size=runner.kv_cache.block_size,
         max_model_len=runner.max_model_len,
         vocab_size=runner.config.vocab_size,
+        eos_token_ids=tuple(runner.config.eos_token_ids),
     )
     target_ids = draft_tokens(engine.model)
     return DraftModel(

@@ -44,6 +44,7 @@ class Eagle3Drafts:
             block_size=kv_cache.block_size,
             max_model_len=max_model_len,
             vocab_size=vocab_size,
+            eos_token_ids=tuple(model.config.layer.eos_token_ids),
             feature_size=size,
         )
         self._model, self._kv_cache = model, kv_cache

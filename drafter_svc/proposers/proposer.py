@@ -63,6 +63,7 @@ class Limits:
     block_size: int
     max_model_len: int  # positions
     vocab_size: int  # token ids that can be fed
+    eos_token_ids: tuple[int, ...] = ()  # the model's own end tokens, not drafted before min_tokens
     feature_size: int = 0  # numbers of a target's feature of one token, which rows then hold; 0 = it needs none
 
 

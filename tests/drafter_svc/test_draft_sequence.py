@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -213,3 +214,16 @@ def test_a_starved_sequence_has_no_work_and_no_kv(driven: Driven) -> None:
     driven.commit(6)
     driven.sequence.starved = False
     assert driven.sequence.tokens_to_feed(driven.sequence.trunk) == [*PROMPT, 6, 7, 8]
+
+
+@pytest.mark.parametrize(("ignore_eos", "forbidden"), [(False, {3, 9}), (True, {3})])
+def test_rules_follow_the_commits_and_know_what_would_end_the_output(ignore_eos: bool, forbidden: set[int]) -> None:
+    limits = Limits(num_blocks=8, block_size=4, max_model_len=100, vocab_size=VOCAB, eos_token_ids=(9,))
+    asked = request(PROMPT)
+    sampling = replace(asked.sampling, min_tokens=2, stop_token_ids=(3,), ignore_eos=ignore_eos)
+    sequence = DraftSequence(replace(asked, sampling=sampling), BlockPool(8, 4), limits, 0.0)
+    assert sequence.rules is not None
+    assert {entry.token_id for entry in sequence.rules.row_entries(())} == forbidden
+    assert sequence.rules.row_entries((6, 6)) == []
+    sequence.commit(Commit(7, len(PROMPT), (6, 7), 0, 0, ""), received=1.0)
+    assert sequence.rules.row_entries(()) == []
