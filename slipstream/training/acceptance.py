@@ -48,3 +48,22 @@ def greedy_acceptance(matches: Sequence[npt.NDArray[np.bool_]], num_draft_tokens
             drafts += 1
             position += run + 1
     return Acceptance(drafts, tuple(accepted_at))
+
+
+def deep_acceptance(matches: Sequence[npt.NDArray[np.bool_]]) -> Acceptance:
+    """The same for a drafter whose first draft token is not made as its second.
+
+    `matches[i][t, s]` speaks of draft token s when drafting begins at answer token t.
+    """
+    num_draft_tokens = matches[0].shape[1]
+    drafts, accepted_at = 0, [0] * num_draft_tokens
+    for rows in matches:
+        position = 1
+        while position < len(rows):
+            window = rows[position, : len(rows) - position]
+            run = len(window) if window.all() else int(window.argmin())
+            for i in range(run):
+                accepted_at[i] += 1
+            drafts += 1
+            position += run + 1
+    return Acceptance(drafts, tuple(accepted_at))

@@ -14,10 +14,8 @@ from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_lm import DraftTraining
 from slipstream.training.draft_model import spread_layers
-from slipstream.training.material import Material, Places, Slice, prepare
+from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
 from slipstream.training.settings import ChatSettings, DraftSettings
-
-REPORT_FILE = "training.json"
 
 
 def train_draft_lm(

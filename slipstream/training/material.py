@@ -21,6 +21,8 @@ from slipstream.training.held_out import HeldOut, read_prompts
 from slipstream.training.settings import ChatSettings
 from slipstream.training.slices import Progress
 
+REPORT_FILE = "training.json"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:

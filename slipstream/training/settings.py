@@ -1,4 +1,4 @@
-"""What a draft LM's training is told. Knows no tensors."""
+"""What trainings are told. Knows no tensors."""
 
 from __future__ import annotations
 
@@ -43,6 +43,40 @@ class DraftSettings:
             self, "num_layers", "draft_vocab_size", "train_tokens", "batch", "loss_chunk", "num_draft_tokens"
         )
         assert self.objective  # validates loss and temperature
+        if not self.learning_rate > 0 or self.weight_decay < 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(self.loss, self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Eagle3Settings:
+    """An EAGLE-3 head and how it is trained. Raises ValueError naming field and value."""
+
+    draft_vocab_size: int = 12288
+    unroll_steps: int = 6  # draft tokens after one commit that it learns to make
+    step_decay: float = 0.8  # each counts so much less than the one before
+    loss: str = "lk_hybrid"
+    temperature: float = 1.0  # of the distributions that the loss compares
+    train_tokens: int = 120_000_000  # fed in all, over as many epochs as it takes
+    batch: int = 32  # rows of a step
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    loss_chunk: int = 8192  # tokens whose logits exist at a time
+    num_draft_tokens: int = 5  # K of the reported acceptance
+    shared_head: bool = False  # store no lm_head: the target's rows by d2t, which only this project's loader takes
+    compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "draft_vocab_size", "unroll_steps", "train_tokens", "batch", "loss_chunk", "num_draft_tokens"
+        )
+        assert self.objective  # validates loss and temperature
+        if not 0 < self.step_decay <= 1:
+            raise ValueError(f"step_decay is {self.step_decay}; it must be in (0, 1]")
         if not self.learning_rate > 0 or self.weight_decay < 0:
             raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.training.acceptance import greedy_acceptance
+from slipstream.training.acceptance import Acceptance, deep_acceptance, greedy_acceptance
 
 
 def played(matches: list[bool], num_draft_tokens: int) -> tuple[int, int]:
@@ -47,3 +47,16 @@ def test_later_positions_are_never_accepted_more_often_than_earlier_ones() -> No
     shares = greedy_acceptance([np.random.default_rng(1).random(500) < 0.7], 5).per_position
     assert list(shares) == sorted(shares, reverse=True)
     assert shares[0] == pytest.approx(0.7, abs=0.1)
+
+
+def test_a_drafter_that_differs_by_depth_is_walked_by_where_drafting_began() -> None:
+    always, never = [True, True, True], [False, False, False]
+    rows = np.array([never, [True, True, False], always, always, [False, True, True], [True, False, False], always])
+    # Drafting begins at 1 (two right), then at 4 (none), at 5 (one); answer token 0 is the prompt's own.
+    assert deep_acceptance([rows]) == Acceptance(3, (2, 1, 0))
+
+
+def test_depth_changes_nothing_for_a_drafter_that_does_not_differ_by_it() -> None:
+    right = np.random.default_rng(1).random(60) < 0.7
+    rows = np.stack([np.concatenate((right[s:], np.zeros(s, bool))) for s in range(4)], axis=1)
+    assert deep_acceptance([rows]) == greedy_acceptance([right], 4)

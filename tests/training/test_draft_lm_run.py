@@ -12,10 +12,10 @@ from slipstream.models.loader import load_model
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.chat_frame import ChatFrame
-from slipstream.training.draft_lm_run import REPORT_FILE, train_draft_lm
+from slipstream.training.draft_lm_run import train_draft_lm
 from slipstream.training.export import export_draft
 from slipstream.training.held_out import HeldOut
-from slipstream.training.material import Places, Slice, text_files
+from slipstream.training.material import REPORT_FILE, Places, Slice, text_files
 from slipstream.training.settings import ChatSettings, DraftSettings
 from slipstream.training.slices import Progress
 

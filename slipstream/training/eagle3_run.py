@@ -1,0 +1,60 @@
+"""Everything from a target's folder to an EAGLE-3 head, in slices. Knows files and order; not how each part works."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import torch
+
+from slipstream.models.eagle3_checkpoint import HEAD, load_eagle3, load_projection, save_eagle3
+from slipstream.models.loader import open_checkpoint
+from slipstream.training import slices
+from slipstream.training.acceptance import Acceptance
+from slipstream.training.draft_model import target_head
+from slipstream.training.eagle3 import Eagle3Training
+from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
+from slipstream.training.settings import ChatSettings, Eagle3Settings
+
+
+def train_eagle3(
+    places: Places, chat: ChatSettings, settings: Eagle3Settings, device: torch.device, now: Slice
+) -> Acceptance | None:
+    """Does what is left, for at most `now.seconds`. The stored head's acceptance when done, None if there is more."""
+    deadline = time.monotonic() + now.seconds
+    material = prepare(places, chat, settings.draft_vocab_size, device, now)
+    training = Eagle3Training(material.target, material.tokens, material.chats, settings)
+    slices.resume(training, places.run / "state")
+    now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
+    done = slices.run(training, deadline - time.monotonic(), material.held_out, now.progress, now.measure_every)
+    slices.save(training, places.run / "state")
+    if not done:
+        return None
+    record = {"chat": asdict(chat), "eagle3": asdict(settings), "text": material.facts}
+    return _finish(places, training, material, record)
+
+
+def _finish(places: Places, training: Eagle3Training, material: Material, record: Mapping[str, object]) -> Acceptance:
+    """Stores the head and measures it as it will be loaded."""
+    weights = dict(training.master.weights)
+    if not training.settings.shared_head:
+        weights[HEAD] = target_head(material.target)[material.tokens.to(material.target.embedding.device)]
+    save_eagle3(places.out, training.head.config, weights, material.tokens)
+    _load_into(training, places)
+    acceptance = training.acceptance(material.held_out)
+    facts = {
+        "target": places.target.name,
+        "acceptance_length": acceptance.length,
+        "acceptance_per_position": acceptance.per_position,
+    }
+    (places.out / REPORT_FILE).write_text(json.dumps({**record, **facts}, indent=2) + "\n", encoding="utf-8")
+    return acceptance
+
+
+def _load_into(training: Eagle3Training, places: Places) -> None:
+    embedding = training.head.model.embedding
+    target = open_checkpoint(places.target)
+    training.head.model, _ = load_eagle3(places.out, embedding.dtype, embedding.device, target)
+    training.head.projection = load_projection(places.out, embedding.dtype, embedding.device)
