@@ -21,7 +21,7 @@ from slipstream.models.loader import load_config, load_model, open_checkpoint
 from slipstream.models.widen import SHAPES, widen, widened_config
 from slipstream.parallel.ranks import ALONE, Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
-from slipstream.sampling.logprobs import ROWS_AT_ONCE, read_scores, score
+from slipstream.sampling.logprobs import ROWS_AT_ONCE, numbers_on, read_scores, score
 from slipstream.sampling.verification import verify
 from slipstream.sampling.vocabulary_slice import VocabularySlice
 from slipstream.tracing import NO_TRACE, Trace
@@ -117,7 +117,7 @@ class ModelRunner:
         chunks = [one.chunk for one in prompts]
         batch = ForwardBatch.build(chunks, self.kv_cache.block_size, self._device)
         hidden = self._hidden(batch, self._taps(chunks))
-        next_ids = torch.tensor([token_id for one in prompts for token_id in one.next_ids], device=self._device)
+        next_ids = numbers_on(self._device, [token_id for one in prompts for token_id in one.next_ids])
         num_top = max(one.num_top for one in prompts)
         parts = zip(torch.split(hidden, ROWS_AT_ONCE), torch.split(next_ids, ROWS_AT_ONCE), strict=True)
         words = torch.cat([score(self._model.logits(some), ids, num_top) for some, ids in parts])

@@ -32,13 +32,13 @@ class AskedRows:
         """None if nobody asked, which is then all that it costs."""
         if not any(check.sampling.logprobs for check in checks):
             return None
-        columns = [
+        rows = [
             (row, sequence, offset, token_id)
             for row, (sequence, offset, token_id) in enumerate(_rows(checks))
             if checks[sequence].sampling.logprobs
         ]
         num_top = max(check.sampling.num_top_logprobs for check in checks if check.sampling.logprobs)
-        return cls(torch.tensor(columns).T.contiguous().to(device, non_blocking=True), num_top)
+        return cls(numbers_on(device, list(zip(*rows, strict=True))), num_top)
 
     def keep(self, logits: torch.Tensor) -> torch.Tensor:
         """A copy of the rows [num_asked, vocab]: what decides may write over the logits."""
@@ -53,6 +53,11 @@ class AskedRows:
         _, sequences, offsets, draft_ids = self.columns
         last = decided[sequences].long()
         return score(kept, torch.where(offsets < last[:, 0], draft_ids, last[:, 1]), self.num_top)
+
+
+def numbers_on(device: torch.device, numbers: Sequence[int] | Sequence[Sequence[int]]) -> torch.Tensor:
+    """A tensor of them. From pinned memory: a copy from elsewhere may wait for all that was launched before it."""
+    return torch.tensor(numbers, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 def _rows(checks: Sequence[SequenceCheck]) -> list[tuple[int, int, int]]:
