@@ -24,8 +24,8 @@ class Served:
         return min(self.max_model_len, request.num_prompt_tokens + request.sampling.max_tokens)
 
     def makes_features_for(self, request: SequenceRequest) -> bool:
-        """Not for another head, whose drafter then drafts nothing; nor for prompts that are fed to be scored."""
-        return bool(self.features) and request.features == self.features and not request.sampling.prompt_logprobs
+        """Not for another head, whose drafter then drafts nothing."""
+        return bool(self.features) and request.features == self.features
 
 
 def validate(request: SequenceRequest, served: Served) -> None:

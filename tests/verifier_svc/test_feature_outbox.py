@@ -48,13 +48,17 @@ class Reader:
         self.token_ids: dict[int, list[int]] = {}
         self.cached: dict[int, int] = {}
 
-    def open(self, sequence_id: int, *, features: str | None = None, max_tokens: int = 9) -> None:
+    def open(
+        self, sequence_id: int, *, features: str | None = None, max_tokens: int = 9, prompt_logprobs: bool = False
+    ) -> None:
         self.rows[sequence_id], self.token_ids[sequence_id] = {}, list(PROMPT)
         request = SequenceRequest(
             sequence_id=sequence_id,
             token_ids=PROMPT,
             num_prompt_tokens=len(PROMPT),
-            sampling=SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True),
+            sampling=SamplingParams(
+                temperature=0.0, max_tokens=max_tokens, ignore_eos=True, prompt_logprobs=prompt_logprobs
+            ),
             num_draft_tokens=3,
             proposers=("ngram",),
             features=self.fingerprint if features is None else features,
@@ -114,6 +118,13 @@ def test_prompt_and_output_are_told_as_they_are_computed(folders: tuple[Path, Pa
     reader.run()
     check(reader, folders, 1)
     assert len(reader.rows[1]) > len(PROMPT) + 2
+
+
+def test_a_prompt_that_is_scored_is_told_too(folders: tuple[Path, Path]) -> None:
+    reader = Reader(folders)
+    reader.open(1, prompt_logprobs=True)
+    reader.run()
+    check(reader, folders, 1)
 
 
 def test_what_the_prefix_cache_held_is_told_as_well(folders: tuple[Path, Path]) -> None:
