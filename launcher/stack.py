@@ -158,7 +158,10 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
         options += _server_options(topology.tls, topology.tls.ca)
     if service.name:
         options += ["--name", service.name]
+    if service.features is not None:
+        options += ["--features", str(service.features)]
     if service in topology.drafters:
+        options += ["--proposer", service.proposer]
         options += ["--max-branches", str(service.max_branches), "--stop-below", str(service.stop_below)]
     if service in topology.drafters and (target := _target_model(topology, service)) is not None:
         options += ["--target-model", str(target)]

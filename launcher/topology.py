@@ -9,6 +9,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import Final
 
+from gateway.tenants import DRAFT_MODEL, EAGLE3
 from launcher import rules
 from launcher.rules import MAX_PORT, Rule
 from slipstream.config import DTYPES
@@ -34,9 +35,13 @@ _BOTH_RULES: Final[dict[str, Rule]] = {
     "max_num_batched_tokens": rules.whole(1, MAX_COUNT),
     "log_json": rules.boolean(),
 }
-VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {"name": rules.text()}
+VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
+    "name": rules.text(),
+    "features": rules.existing_path(optional=True),
+}
 DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
     "target_model": rules.existing_path(optional=True),
+    "proposer": rules.one_of((DRAFT_MODEL, EAGLE3)),
     "max_branches": rules.whole(0, 64),
     "stop_below": rules.share(),
 }
@@ -79,7 +84,9 @@ class ModelService:
     max_num_batched_tokens: int = 512  # of one step
     log_json: bool = False
     name: str = ""  # of a verifier's model, for clients; empty = that of its folder
+    features: Path | None = None  # of a verifier: the EAGLE-3 head whose drafters get features from it; None = none
     target_model: Path | None = None  # of a drafter; None = the first verifier's model
+    proposer: str = DRAFT_MODEL  # how a drafter drafts
     max_branches: int = 64  # of a drafter: outcomes drafted for ahead of a pass; 0 = takes turns with the verifier
     stop_below: float = 0.0  # of a drafter: ends a path that is less likely than this to stand; 0 = never
 

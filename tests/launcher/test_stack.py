@@ -60,6 +60,18 @@ def test_a_drafter_is_told_the_first_verifiers_model_unless_it_has_its_own(tmp_p
     assert option(drafter_specs(own)[0], "--target-model") == [str(draft)]
 
 
+def test_a_head_is_told_to_its_drafter_and_to_the_verifier_that_makes_its_features(tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    topology = Topology(
+        verifiers=(ModelService(model=tmp_path, features=head),),
+        drafters=(ModelService(model=head, proposer="eagle3"),),
+    )
+    (verifier,), (drafter,) = verifier_specs(topology), drafter_specs(topology)
+    assert option(verifier, "--features") == option(drafter, "--model") == [str(head)]
+    assert (option(drafter, "--proposer"), option(verifier, "--proposer")) == (["eagle3"], [])
+
+
 def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
     gateway = GatewayService(tenants=tmp_path, http="h:8", verifiers=("far:1",), drafters=("far:2",))
     spec = gateway_spec(Topology(gateway=gateway), NO_PEERS)
