@@ -96,6 +96,21 @@ async def test_generate_once_tells_all_in_one_message(verifier: FakeVerifier) ->
     assert reply.request_id
 
 
+async def test_generate_once_tells_all_samples_in_one_message(verifier: FakeVerifier) -> None:
+    async with serving(verifier) as stub:
+        call = stub.GenerateOnce(pb.GenerateRequest(prompt=IDS, n=2, echo=True))
+        await sequence_of(verifier, 2)
+        first, second = (request.sequence_id for request in verifier.opens)
+        verifier.finish(second, 3, TOKENIZER.encode("xyz"))
+        verifier.finish(first, 3, TOKENIZER.encode("ab"))
+        reply = await call
+    (other,) = reply.samples
+    assert (reply.index, reply.text, list(reply.prompt.token_ids)) == (0, "ab", list(PROMPT))
+    assert (other.index, other.text, other.HasField("prompt")) == (1, "xyz", False)
+    assert (reply.usage.completion_tokens, other.usage.completion_tokens) == (2, 3)
+    assert reply.request_id == other.request_id
+
+
 async def test_a_character_in_two_tokens_is_told_whole(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.Generate(pb.GenerateRequest(prompt=IDS))
@@ -168,6 +183,9 @@ async def test_defaults_of_the_request_reach_the_verifier(verifier: FakeVerifier
         ({"min_p": -0.5}, CODE.INVALID_ARGUMENT, "min_p is -0.5"),
         ({"max_tokens": 0}, CODE.INVALID_ARGUMENT, "max_tokens is 0; it must be >= 1"),
         ({"max_tokens": 51}, CODE.INVALID_ARGUMENT, "max_tokens is 51; it must be in 1..50"),
+        ({"n": 0}, CODE.INVALID_ARGUMENT, r"n is 0; it must be in 1\.\.16, your tenant's limit"),
+        ({"n": 17}, CODE.INVALID_ARGUMENT, r"n is 17; it must be in 1\.\.16"),
+        ({"num_top_logprobs": 21}, CODE.INVALID_ARGUMENT, r"num_top_logprobs is 21; it must be in 0\.\.20"),
         ({"stop": [""]}, CODE.INVALID_ARGUMENT, "stop is ''"),
         ({"stop_token_ids": [999]}, CODE.INVALID_ARGUMENT, "stop_token_ids holds token id 999"),
         ({"stop_token_ids": [5] * 2000}, CODE.INVALID_ARGUMENT, "stop_token_ids is 2000; it must be <= 1024 ids"),
