@@ -17,6 +17,9 @@ from tests.e2e.cluster import Cluster
 from tests.tiny_models import make_checkpoint
 
 MODEL = "target"
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ tools | tojson if tools else '' }}assistant: "
+)
 HI: Any = [{"role": "user", "content": "hi"}]
 KEY = {"authorization": "Bearer someone"}
 GREEDY = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
@@ -26,7 +29,9 @@ GREEDY = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("clients")
     with Cluster(folder) as cluster:
-        cluster.verifier(make_checkpoint(folder / MODEL), "--max-model-len", "256")
+        model = make_checkpoint(folder / MODEL)
+        (model / "chat_template.jinja").write_text(TEMPLATE)
+        cluster.verifier(model, "--max-model-len", "512")
         cluster.gateway([{"name": "someone", "proposers": ["ngram"]}], "--http-listen", "127.0.0.1:0")
         yield cluster
 
@@ -107,13 +112,35 @@ def test_settings_reach_the_model(openai_client: openai.OpenAI) -> None:
     assert text(logit_bias={"70": 100}, stop=[text(logit_bias={"70": 100})[:2]]) == ""
 
 
+def test_an_answer_keeps_to_its_schema(openai_client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    answer = openai_client.chat.completions.create(model=MODEL, messages=HI, response_format=form, max_tokens=100)
+    assert isinstance(json.loads(answer.choices[0].message.content or "")["ok"], bool)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "paint"}}])
+def test_a_call_that_is_demanded_is_made_whole_and_streamed(openai_client: openai.OpenAI, choice: Any) -> None:
+    colours = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
+    tools: Any = [{"type": "function", "function": {"name": "paint", "parameters": colours}}]
+    asked: dict[str, Any] = {"model": MODEL, "messages": HI, "tools": tools, "tool_choice": choice, "max_tokens": 200}
+    message = openai_client.chat.completions.create(**asked).choices[0].message
+    pieces = [piece.choices[0].delta for piece in openai_client.chat.completions.create(**asked, stream=True)]
+    whole = [call for call in message.tool_calls or () if call.type == "function"]
+    streamed = [call for piece in pieces for call in piece.tool_calls or ()]
+    for found in (whole[0].function, streamed[0].function):
+        assert found is not None
+        assert found.name == "paint"
+        assert json.loads(found.arguments or "")["colour"] in {"red", "blue"}
+
+
 @pytest.mark.parametrize(
     ("fields", "kind", "text"),
     [
         ({"model": "other"}, openai.NotFoundError, "model 'other' is not served here"),
         ({"temperature": -1}, openai.BadRequestError, "temperature is -1.0; it must be >= 0"),
         ({"max_tokens": 5000}, openai.BadRequestError, "max_tokens is 5000"),
-        ({"prompt": "a" * 300}, openai.BadRequestError, "prompt has 300 tokens"),
+        ({"prompt": "a" * 600}, openai.BadRequestError, "prompt has 600 tokens"),
     ],
 )
 def test_what_cannot_be_asked_has_a_status_and_a_reason(
