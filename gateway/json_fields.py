@@ -38,26 +38,26 @@ async def read_json(kind: type[FieldsT], body: bytes) -> FieldsT:
     return parse_json(kind, body)
 
 
-def parse_json(kind: type[FieldsT], body: bytes | str, *, strict: bool = True) -> FieldsT:
-    """Not strict, a number may be written as a string."""
+def parse_json(kind: type[FieldsT], body: bytes | str, *, strict: bool = True, name: str = "the body") -> FieldsT:
+    """Not strict, a number may be written as a string. `name`: of the document, for errors."""
     try:
         return kind.model_validate_json(body, strict=strict)
     except ValidationError as error:
-        raise _in_our_words(error.errors(include_url=False)[0]) from error
+        raise _in_our_words(error.errors(include_url=False)[0], name) from error
 
 
-def _in_our_words(error: ErrorDetails) -> InvalidRequest:
+def _in_our_words(error: ErrorDetails, name: str) -> InvalidRequest:
     field = ".".join(str(part) for part in error["loc"])
     value = reprlib.repr(error.get("input"))
     match error["type"]:
         case "json_invalid":
-            return InvalidRequest(f"the body is no JSON: {_reason(error)}")
+            return InvalidRequest(f"{name} is no JSON: {_reason(error)}")
         case "extra_forbidden":
             return InvalidField(f"{field} is {value}; there is no such field here, leave it out", field)
         case "missing":
             return InvalidField(f"{field} is missing; it is needed", field)
         case _ if not field:
-            return InvalidRequest(f"the body is {value}; it must be a JSON object")
+            return InvalidRequest(f"{name} is {value}; it must be a JSON object")
         case _:
             return InvalidField(f"{field} is {value}; {_reason(error)}", field)
 

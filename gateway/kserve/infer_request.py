@@ -50,7 +50,8 @@ def _sampling(values: Mapping[str, bytes | bool]) -> dict[str, Any]:
     """Numbers may be written as strings, as clients of other backends do."""
     if model.SAMPLING not in values:
         return {}
-    return parse_json(SamplingFields, _text(model.SAMPLING, values) or "{}", strict=False).sampling()
+    text = _text(model.SAMPLING, values) or "{}"
+    return parse_json(SamplingFields, text, strict=False, name=model.SAMPLING).sampling()
 
 
 def _text(name: str, values: Mapping[str, bytes | bool]) -> str:

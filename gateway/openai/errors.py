@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,4 +71,4 @@ def _advice(error: Exception) -> dict[str, str]:
     if not isinstance(error, Exhausted):
         return {}
     seconds = error.retry_after_seconds
-    return {"Retry-After": str(max(1, round(seconds))), "retry-after-ms": str(max(1, round(seconds * 1e3)))}
+    return {"Retry-After": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, round(seconds * 1e3)))}

@@ -64,7 +64,7 @@ def test_a_timeout_is_in_microseconds(microseconds: int, seconds: float | None) 
     ("values", "text"),
     [
         ({"text_input": b"\xff"}, "input 'text_input' is not UTF-8: invalid start byte at byte 0"),
-        ({"sampling_parameters": "{"}, "the body is no JSON"),
+        ({"sampling_parameters": "{"}, "sampling_parameters is no JSON"),
         ({"sampling_parameters": '{"heat": 1}'}, "heat is 1; there is no such field"),
         ({"sampling_parameters": '{"top_p": "much"}'}, "top_p is 'much'"),
         ({"sampling_parameters": '{"n": 2}', "stream": True}, "n is 2; with `stream` it must be 1"),

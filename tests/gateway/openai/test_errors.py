@@ -37,7 +37,7 @@ def test_the_field_of_a_mistake_is_named() -> None:
 
 def test_want_of_room_says_when_to_try_again() -> None:
     headers = error_reply(errors.Exhausted("full", retry_after_seconds=2.5)).headers
-    assert (headers["Retry-After"], headers["retry-after-ms"]) == ("2", "2500")
+    assert (headers["Retry-After"], headers["retry-after-ms"]) == ("3", "2500")
 
 
 def test_a_fault_of_ours_tells_callers_its_type_only() -> None:
