@@ -16,7 +16,7 @@ def captured(run: Callable[[], object], launches: int = 1) -> torch.cuda.CUDAGra
     run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's threads may call CUDA meanwhile
         for _ in range(launches):
             run()
     return graph
