@@ -128,3 +128,20 @@ def test_more_than_the_queue_holds_is_refused_at_admission(tokenizer):
     assert {key[1] for key in harness.failures} == {3, 4}
     assert isinstance(harness.error(3), Exhausted)
     assert all(len(harness.output(i)) == 12 for i in range(3))
+
+
+@pytest.mark.parametrize("num_samples", [1, 5])
+def test_samples_of_a_prompt_compute_it_once_and_each_reads_as_it_does_alone(tokenizer, num_samples):
+    prompt, block_size = [3 + i % 19 for i in range(27)], 4
+    sampled = {"sampling": {"temperature": 1.0, "max_tokens": 6}, "seed": 8, "num_draft_tokens": 0}
+    harness = Harness(LAW, tokenizer, block_size=block_size)
+    for index in range(num_samples):
+        harness.open(prompt, index, sample_index=index, **sampled)
+    harness.finish()
+    texts = [harness.output(index) for index in range(num_samples)]
+    assert texts == [plain_output(LAW, tokenizer, prompt, sample_index=i, **sampled) for i in range(num_samples)]
+    assert len({tuple(text) for text in texts}) == num_samples
+    num_fed = sum(len(chunk.token_ids) for chunks in harness.runner.chunks for chunk in chunks)
+    num_output = 5 * num_samples  # the last token of each is never fed
+    assert num_fed == num_output + len(prompt) + (num_samples - 1) * (len(prompt) % block_size)
+    assert harness.verifier.pool.num_used == 0
