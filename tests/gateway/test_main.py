@@ -10,11 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.gateway.fakes import FakeVerifier
+from tests.gateway.fakes import FakeVerifier, eventually
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -58,6 +59,46 @@ async def test_it_serves_as_long_as_there_is_a_verifier_and_stops_cleanly() -> N
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_a_stream_over_http_goes_on_while_the_process_drains() -> None:
+    verifier = FakeVerifier([])
+    await verifier.start()
+    addresses = ("--verifier", verifier.address, "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *addresses), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    try:
+        word, name, http_address = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()
+        assert (word, name) == ("HTTP", "gateway")
+        assert (await asyncio.wait_for(process.stdout.readline(), 30)).startswith(b"READY gateway ")
+        url, body = f"http://{http_address}/v1/completions", {"model": "tiny", "prompt": "a", "stream": True}
+        async with aiohttp.ClientSession() as http:
+            asking = asyncio.ensure_future(http.post(url, json=body))
+            await eventually(lambda: verifier.opens, 15)
+            verifier.commit(verifier.opens[0].sequence_id, 1, [5])
+            async with await asking as response:
+                process.terminate()
+                await _refused(http, url)
+                verifier.finish(verifier.opens[0].sequence_id, 2, [6])
+                assert (await response.text()).endswith("data: [DONE]\n\n")
+        assert await asyncio.wait_for(process.wait(), 15) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await verifier.die()
+
+
+async def _refused(http: aiohttp.ClientSession, url: str) -> None:
+    """Returns once nobody takes new connections."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await http.get(url, headers={"Connection": "close"})
+            except aiohttp.ClientConnectionError:
+                return
 
 
 async def test_a_hangup_reads_the_tenants_again_and_keeps_them_if_the_file_is_broken(tmp_path: Path) -> None:
@@ -105,6 +146,7 @@ async def test_a_hangup_reads_the_tenants_again_and_keeps_them_if_the_file_is_br
             ["--verifier", "h:1", "--listen", "here", "--log-level", "warning"],
             "error: listen is 'here'; it must be host:port",
         ),
+        (["--verifier", "h:1", "--http-listen", "here"], "error: http_listen is 'here'; it must be host:port"),
         (["--verifier", "h:1", "--tenants", "absent.yaml"], "error: absent.yaml: cannot be read"),
         (["--verifier", "h:1", "--log-level", "loud"], "error: log-level is 'loud'; it must be one of debug"),
     ],
