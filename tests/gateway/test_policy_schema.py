@@ -53,6 +53,12 @@ def test_every_field_is_checked_and_published() -> None:
     assert {field.name for field in fields(Tenant)} == set(RULES)
 
 
+def test_every_field_is_explained_where_policies_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+    of_callers = {"name", "key_sha256", "anonymous"}
+    assert [name for name in RULES if name not in of_callers and f"`{name}`" not in page] == []
+
+
 def test_the_example_is_valid() -> None:
     VALIDATOR.validate(yaml.safe_load(EXAMPLE.read_text()))
 

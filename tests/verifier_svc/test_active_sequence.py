@@ -5,7 +5,7 @@ import pytest
 from slipstream.cache.block_pool import BlockPool
 from slipstream.engine.scheduler import Share
 from slipstream.engine.sequence import EngineSequence
-from slipstream.exchange import Draft, DraftToken, LawKind
+from slipstream.exchange import Draft, DraftToken, LawKind, Update
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.sampling.philox import derive_key
 from verifier_svc.active_sequence import ActiveSequence
@@ -99,3 +99,12 @@ def test_drafts_are_judged_before_they_enter_the_tree(make_active):
     assert active.insert(draft(8, base=7), vocab_size=20) is Refusal.STALE
     assert active.insert(draft(8), vocab_size=20) is None
     assert active.insert(draft(9), vocab_size=20) is Refusal.CONTRADICTION
+
+
+def test_with_no_draft_tokens_allowed_nothing_is_drafted_or_waited_for(make_active):
+    active = make_active(max_wait_us=1000)
+    active.insert(draft(8, 9), vocab_size=20)
+    active.update(Update(1, num_draft_tokens=0, fan_out=0, max_wait_us=1000))
+    assert active.engine.most_draft_tokens == 0
+    assert not active.awaits_drafts
+    assert active.start_pass(whole(active, num_draft_tokens=0), now=10.5).tokens == ()
