@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from gateway.completion import Completion
 from gateway.json_fields import InvalidField
@@ -10,13 +12,14 @@ from gateway.openai.chat_messages import MessageFields
 from gateway.openai.request_fields import Asked, RequestFields
 from gateway.openai.response_format import ResponseFormat, grammar_of
 from gateway.openai.tools import Choice, Tool, forced_grammar
+from slipstream.request import MAX_TOP_LOGPROBS
 
 
 class ChatFields(RequestFields):
     messages: list[MessageFields]
     max_completion_tokens: int | None = None  # the newer name of max_tokens
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
     tool_choice: Choice | None = None

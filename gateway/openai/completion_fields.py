@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from gateway.completion import Completion
 from gateway.json_fields import InvalidField
 from gateway.openai.request_fields import Asked, RequestFields
+from slipstream.request import MAX_TOP_LOGPROBS
 
 DEFAULT_MAX_TOKENS: Final = 16  # as OpenAI has it
 MAX_PROMPTS: Final = 128
@@ -34,7 +35,9 @@ def _is_token_ids(value: list[Any]) -> bool:
 
 class CompletionFields(RequestFields):
     prompt: Annotated[tuple[_PlainPrompt, ...], BeforeValidator(_as_prompts)]
-    logprobs: Annotated[int, Field(ge=0)] | None = None  # how many of the likeliest tokens beside each
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = (
+        None  # how many of the likeliest tokens beside each
+    )
     echo: bool | None = None
     best_of: int | None = None
     suffix: Literal[""] | None = None

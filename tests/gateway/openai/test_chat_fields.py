@@ -69,6 +69,7 @@ def test_the_form_of_the_answer_is_a_grammar(fields: dict[str, Any]) -> None:
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens and max_completion_tokens differ"),
         ({"top_logprobs": 3}, "top_logprobs is 3; it needs `logprobs` to be true"),
         ({"logprobs": 3}, "logprobs is 3"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs is 21"),
         ({"modalities": ["text", "audio"]}, "modalities.1 is 'audio'"),
         ({"functions": []}, "functions is .*no such field"),
         ({"reasoning_effort": "low"}, "reasoning_effort is 'low'; there is no such field"),

@@ -70,6 +70,7 @@ def test_every_prompt_gets_the_same_settings() -> None:
         ({"suffix": "end"}, "suffix is 'end'"),
         ({"logprobs": True}, "logprobs is True"),
         ({"logprobs": -1}, "logprobs is -1"),
+        ({"logprobs": 21}, "logprobs is 21"),
         ({"messages": []}, "messages is .*no such field"),
         ({"best_of": 3}, "best_of is 3; it must be 1, n"),
         ({"n": 2, "best_of": 3}, "best_of is 3; it must be 2, n"),
