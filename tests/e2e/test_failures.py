@@ -185,9 +185,12 @@ async def finish(begun: Sequence[tuple[object, Answer]]) -> list[Answer]:
 
 
 def mixed(first: int) -> list[Asked]:
-    """Sixteen requests of all ways of drafting; every fourth is verified in ratio mode."""
+    """Sixteen requests of all ways of drafting; every fourth is verified in ratio mode, every third has penalties."""
     names = ["draft_model", "both", "ngram", "ratio_draft_model"]
-    return [(names[index % 4], long(first + index, MOVED)) for index in range(16)]
+    asked = [(names[index % 4], long(first + index, MOVED)) for index in range(16)]
+    for _, penalised in asked[::3]:
+        penalised.frequency_penalty, penalised.repetition_penalty = 0.2, 1.1
+    return asked
 
 
 async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_drains(
@@ -202,7 +205,7 @@ async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_dr
             await asyncio.to_thread(cluster.restart, "verifier1")
             begun = await begin(cluster, stack, mixed(16)[:4], ["verifier2"])
             cluster.terminate("verifier2")  # it drains
-            late = await begin(cluster, stack, mixed(20)[:4], ["verifier1"])
+            late = await begin(cluster, stack, mixed(16)[4:8], ["verifier1"])
             cluster.terminate("verifier2")  # and ends, done or not
             survived += await finish([*begun, *late])
         async with cluster.client("ngram") as client:

@@ -3,6 +3,7 @@ import pytest
 from slipstream.request import FinishReason, VerificationMode
 from tests.scripted_runner import chain_law, random_law
 from tests.verifier_svc.harness import REMOTE, VOCAB, Harness, plain_output, sparse
+from verifier_svc.messages import StreamEnded
 
 LAW = random_law(VOCAB)
 PROMPT = [3, 4, 5, 6, 7]
@@ -135,6 +136,23 @@ def test_a_second_equal_prompt_comes_from_the_prefix_cache(tokenizer):
     assert (first[0].num_cached_tokens, second[0].num_cached_tokens) == (0, 12)
     assert all(commit.num_cached_tokens == 0 for commit in second[1:])
     assert harness.output(1) == harness.output(2)
+
+
+def test_a_sequence_that_comes_back_after_its_stream_broke_finds_what_it_had_computed(tokenizer):
+    harness = Harness(LAW, tokenizer)
+    harness.open(PROMPT, sampling={"max_tokens": 40})
+    for _ in range(20):
+        harness.step()
+    committed = (*PROMPT, *harness.output())
+    harness.post(StreamEnded())
+    harness.open(committed, stream=2, num_prompt_tokens=len(PROMPT), sampling={"max_tokens": 40})
+    harness.step()
+    (report,) = harness.reports[-1:]
+    assert report.num_tokens <= harness.runner.kv_cache.block_size < len(committed) - len(PROMPT)
+    harness.finish()
+    assert [*harness.output(), *harness.output(stream=2)] == plain_output(
+        LAW, tokenizer, PROMPT, sampling={"max_tokens": 40}
+    )
 
 
 def test_another_tenant_does_not_see_the_cache(tokenizer):
