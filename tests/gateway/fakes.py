@@ -132,6 +132,10 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
     def send(self, batch: CommitBatch) -> None:
         self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(batch)))
 
+    def say(self, commit: exchange_pb2.Commit) -> None:
+        """As it stands, whether it makes sense or not."""
+        self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=exchange_pb2.CommitBatch(commits=[commit])))
+
     def finish(self, sequence_id: int, base: int, token_ids: Sequence[int]) -> None:
         self.commit(sequence_id, base, token_ids, finish_reason=FinishReason.LENGTH)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ import pytest
 from gateway import gateway as gateway_module
 from gateway.completion import Completion
 from gateway.tenants import Tenant
-from slipstream.errors import Exhausted, InvalidRequest
+from slipstream.errors import DeadlineExceeded, Exhausted, InvalidRequest
 from slipstream.exchange import Commit, CommitBatch, PromptLogprobs, TokenLogprobs
 from slipstream.logs import fields_of
 from slipstream.request import FinishReason
 from slipstream.text.chat_template import ChatMessage
+from slipstream.wire.v1 import exchange_pb2
 from tests.gateway.fakes import PROMPT, TENANT, TOKENIZER, Client, FakeVerifier, eventually, running_gateway
 
 SINGLE = Tenant(name="single", anonymous=True, proposers=("none",), max_concurrent=1)
@@ -131,6 +133,33 @@ async def test_who_finds_no_place_waits_and_the_verifier_hears_of_it_later(verif
         await second.task
     assert gateway.metrics.requests.value("test", "RESOURCE_EXHAUSTED") == 1
     assert gateway.metrics.admission_seconds.count("test") == 2
+
+
+async def test_a_deadline_ends_the_wait_for_a_place_and_the_place_goes_to_who_comes_later(
+    verifier: FakeVerifier,
+) -> None:
+    async with running_gateway([verifier], max_running=1) as gateway:
+        first = Client(gateway)
+        await eventually(lambda: verifier.opens)
+        with pytest.raises(DeadlineExceeded, match="waited for a place; nothing was computed"):
+            await asyncio.wait_for(Client(gateway, deadline=time.monotonic() + 0.05).task, 5)
+        verifier.finish(verifier.opens[0].sequence_id, 3, [1])
+        await first.task
+        third = Client(gateway)
+        await eventually(lambda: len(verifier.opens) == 2)
+        third.task.cancel()
+
+
+async def test_what_a_verifier_sends_malformed_is_counted_and_costs_a_reconnection(verifier: FakeVerifier) -> None:
+    async with running_gateway([verifier]) as gateway:
+        client = Client(gateway)
+        await eventually(lambda: verifier.opens)
+        verifier.say(exchange_pb2.Commit(sequence_id=verifier.opens[0].sequence_id, base=3, token_ids=b"123"))
+        await eventually(lambda: len(verifier.opens) == 2)
+        verifier.finish(verifier.opens[1].sequence_id, 3, [1])
+        await client.task
+    assert gateway.metrics.malformed_messages.value("verifier") == 1
+    assert gateway.metrics.moves.value("test", "lost") == 1
 
 
 async def test_a_client_that_leaves_the_line_is_counted_and_never_opened(verifier: FakeVerifier) -> None:
