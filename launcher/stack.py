@@ -160,6 +160,8 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
         options += ["--name", service.name]
     if service.features is not None:
         options += ["--features", str(service.features)]
+    if service.tensor_parallel_size > 1:
+        options += ["--tensor-parallel-size", str(service.tensor_parallel_size)]
     if service in topology.drafters:
         options += ["--proposer", service.proposer]
         options += ["--max-branches", str(service.max_branches), "--stop-below", str(service.stop_below)]

@@ -38,6 +38,7 @@ _BOTH_RULES: Final[dict[str, Rule]] = {
 VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
     "name": rules.text(),
     "features": rules.existing_path(optional=True),
+    "tensor_parallel_size": rules.whole(1, 64),
 }
 DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
     "target_model": rules.existing_path(optional=True),
@@ -82,6 +83,7 @@ class ModelService:
     max_model_len: int = 0  # positions; 0 = what the model has
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512  # of one step
+    tensor_parallel_size: int = 1  # of a verifier: processes of which each holds a part of the model
     log_json: bool = False
     name: str = ""  # of a verifier's model, for clients; empty = that of its folder
     features: Path | None = None  # of a verifier: the EAGLE-3 head whose drafters get features from it; None = none

@@ -39,6 +39,12 @@ def test_a_command_names_module_addresses_and_limits(tmp_path: Path) -> None:
     assert "--target-model" not in spec.command
 
 
+def test_a_verifier_of_several_ranks_is_one_service_that_starts_the_others(tmp_path: Path) -> None:
+    service = ModelService(model=tmp_path, devices=("cuda",), tensor_parallel_size=4)
+    (spec,) = verifier_specs(Topology(verifiers=(service,)))
+    assert (option(spec, "--tensor-parallel-size"), option(spec, "--device")) == (["4"], ["cuda"])
+
+
 def test_several_services_of_a_kind_are_numbered_and_one_is_not(tmp_path: Path) -> None:
     pair = ModelService(model=tmp_path, listen="h:5", replicas=2, devices=("cuda:0", "cuda:1"))
     specs = verifier_specs(Topology(verifiers=(pair, ModelService(model=tmp_path))))
