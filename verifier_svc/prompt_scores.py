@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import PromptLogprobs, TokenLogprobs
 from slipstream.request import SequenceRequest
+
+MAX_PART_TOKENS = 4096  # with 20 likeliest tokens each, a message of 700 KB
 
 
 class PromptScores:
@@ -29,10 +33,11 @@ class PromptScores:
         fed = Chunk(engine.token_ids[start:end], start, engine.table.block_ids, end - start, wants_features)
         return ScoredChunk(fed, engine.token_ids[start + 1 : end + 1], self._num_top)
 
-    def take(self, scored: ScoredChunk, told: TokenLogprobs) -> PromptLogprobs | None:
-        """What of it is new: after a preemption, positions that were told are computed once more."""
-        first, num_told = scored.chunk.start + 1, self._num_told
-        if first + len(told) <= num_told:
-            return None
-        self._num_told = first + len(told)
-        return PromptLogprobs(self._sequence_id, num_told, told[num_told - first :])
+    def take(self, scored: ScoredChunk, told: TokenLogprobs) -> Iterator[PromptLogprobs]:
+        """What of it is new, in parts: after a preemption, positions that were told are computed once more."""
+        first = scored.chunk.start + 1
+        while self._num_told < first + len(told):
+            start = self._num_told
+            part = told[start - first :][:MAX_PART_TOKENS]
+            self._num_told += len(part)
+            yield PromptLogprobs(self._sequence_id, start, part)

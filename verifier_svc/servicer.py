@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -141,11 +142,15 @@ def note_ends(output: StreamOutput, log: SequenceLog) -> None:
 
 
 def to_responses(output: StreamOutput) -> Iterator[verifier_pb2.VerifyResponse]:
-    """Features, since drafting needs them; one message for all commits and scores; one for each failed sequence."""
-    for batch in feature_batches(map(features_to_wire, output.features)):
-        yield verifier_pb2.VerifyResponse(features=batch)
-    if output.commits.commits or output.commits.prompt_logprobs:
-        yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(output.commits))
+    """Features, since drafting needs them; each part of a prompt; all commits in one; each failed sequence."""
+    for features in feature_batches(map(features_to_wire, output.features)):
+        yield verifier_pb2.VerifyResponse(features=features)
+    batch = output.commits
+    for part in batch.prompt_logprobs:
+        alone = replace(batch, commits=(), prompt_logprobs=(part,))
+        yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(alone))
+    if batch.commits:
+        yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(replace(batch, prompt_logprobs=())))
     for failure in output.failures:
         yield verifier_pb2.VerifyResponse(error=codec.failure_to_wire(failure))
 

@@ -36,6 +36,7 @@ def take_scores(passes: Sequence[Pass], told: Iterable[TokenLogprobs]) -> dict[i
     scores: dict[int, list[PromptLogprobs]] = defaultdict(list)
     remaining = iter(told)
     for one in passes:
-        if one.scored is not None and (new := one.active.prompt_scores.take(one.scored, next(remaining))):
-            scores[one.active.stream].append(new)
+        if one.scored is not None:
+            for part in one.active.prompt_scores.take(one.scored, next(remaining)):
+                scores[one.active.stream].append(part)
     return scores

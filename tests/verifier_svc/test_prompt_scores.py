@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from slipstream.wire import codec
 from tests.scripted_runner import random_law
 from tests.verifier_svc.harness import VOCAB, Harness
+from verifier_svc.servicer import to_responses
 
 LAW = random_law(VOCAB, seed=3)
 PROMPT = [3 + i * i % 19 for i in range(23)]
@@ -61,6 +63,19 @@ def test_each_prompt_token_is_told_once_however_the_prompt_is_cut(tokenizer, bud
     assert told.num_fed == len(PROMPT)
     best = [int(np.argmax(log_softmax(PROMPT[:end]))) for end in range(1, len(PROMPT))]
     assert [row[0] for part in told.parts for row in part.logprobs.top_token_ids] == best
+
+
+def test_long_parts_go_in_bounded_messages_before_the_commits(tokenizer, monkeypatch):
+    monkeypatch.setattr("verifier_svc.prompt_scores.MAX_PART_TOKENS", 10)
+    told = Told(tokenizer)
+    told.harness.open(PROMPT, sampling={"max_tokens": 1} | ASKS)
+    (output,) = told.harness.step()
+    np.testing.assert_allclose(told.of(), expected(), atol=1e-4)
+    batches = [codec.commit_batch_from_wire(response.commits) for response in to_responses(output)]
+    sizes = [[len(part.logprobs) for part in batch.prompt_logprobs] for batch in batches]
+    assert sizes == [[10], [10], [2], []]
+    assert [len(batch.commits) for batch in batches] == [0, 0, 0, 1]
+    assert {batch.step for batch in batches} == {output.commits.step}
 
 
 def test_it_changes_no_output_and_drafts_stay_on(tokenizer):
