@@ -64,7 +64,10 @@ def in_our_words(error: grpc.RpcError, target: str) -> Exception:
     """What a failed call to the gateway at `target` means; what gRPC says of a connection helps nobody."""
     text = error.details() or error.code().name
     if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith("failed to connect"):
-        return Unavailable(f"no gateway answers at {target}; `slipstream up` starts one, --target names another")
+        return Unavailable(
+            f"no gateway answers at {target}; `slipstream up` starts one, --target names another, --tls-ca is for one "
+            "that speaks TLS only"
+        )
     return status.from_status(status.number(error.code()), text)
 
 

@@ -41,7 +41,8 @@ def ready_line(service: Service, seconds: float, tls: ClientTls | None = None) -
     spec = service.spec
     line = f"{spec.name:<9} {service.address:<21} pid {service.process.pid:<7} ready after {seconds:.1f} s"
     if spec.kind == "gateway":
-        return f"{line}  OpenAI API at http://{spec.http}/v1" if spec.http else line
+        scheme = "http" if tls is None else "https"
+        return f"{line}  OpenAI API at {scheme}://{spec.http}/v1" if spec.http else line
     try:
         with connected(service.address, ASK_SECONDS, tls) as peer:
             info = peer.model(spec.kind)
