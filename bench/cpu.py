@@ -33,6 +33,7 @@ from launcher.stack import single_machine, start_stack
 from launcher.topology import num_cores
 from slipstream.config import default_model_dir
 from slipstream.wire.channel import open_channel
+from slipstream.wire.v1 import exchange_pb2
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
 
@@ -138,9 +139,9 @@ class Gateway:
         self._address = address
         self._tokens = tokens
 
-    async def ask(self, tenant: str, chat: str) -> Answer:
+    async def ask(self, tenant: str, chat: str, grammar: exchange_pb2.Grammar | None = None) -> Answer:
         prompt = pb.Prompt(chat=pb.ChatMessages(messages=[pb.ChatMessage(role="user", content=chat)]))
-        request = pb.GenerateRequest(prompt=prompt, temperature=0, max_tokens=self._tokens)
+        request = pb.GenerateRequest(prompt=prompt, temperature=0, max_tokens=self._tokens, grammar=grammar)
         async with open_channel(self._address) as channel:
             metadata = (("authorization", f"Bearer {tenant}"),)
             first = last = 0.0
