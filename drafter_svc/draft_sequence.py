@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from drafter_svc.commit_order import CommitOrder
+from drafter_svc.draft_bounds import DraftBounds
 from drafter_svc.enumeration import Outcome, OutcomeHistory
 from drafter_svc.feature_feed import FeatureFeed, FeatureRows
 from drafter_svc.path import Path
@@ -40,7 +41,6 @@ class DraftSequence:
         sampling = request.sampling
         stops = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else limits.eos_token_ids))
         self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, stops)
-        self.num_draft_tokens = request.num_draft_tokens
         self.fan_out = request.fan_out
         self.received = received  # when the newest commit, or the request, came; time.monotonic()
         self.compute_seconds = 0.0  # spent on this sequence since its last message
@@ -49,14 +49,17 @@ class DraftSequence:
         self.branches: list[Path] = []
         self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
         self.features = FeatureFeed(limits.feature_size)
+        self._bounds = DraftBounds(request, limits)
         self._pool = pool
-        self._limits = limits
         self._stop_below = stop_below
-        self._can_feed = self._all_known(self.committed)
         self._draw_numbers = count(request.epoch << 32)
         self._order = CommitOrder()
         self.trunk = self._new_path()
-        self.trunk.goal = self._goal(len(self.committed))
+        self.trunk.goal = self._bounds.goal(len(self.committed))
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return self._bounds.num_draft_tokens
 
     # What there is to do
 
@@ -97,7 +100,7 @@ class DraftSequence:
 
     def update(self, update: Update) -> None:
         """Applies from the next round: what is being drafted goes on."""
-        self.num_draft_tokens = update.num_draft_tokens
+        self._bounds.num_draft_tokens = update.num_draft_tokens
         self.fan_out = update.fan_out
 
     def commit(self, commit: Commit, received: float) -> None:
@@ -105,7 +108,7 @@ class DraftSequence:
             self.received = received
             if ready.base == len(self.committed):
                 self._observe(ready)
-            self._can_feed = self._can_feed and self._all_known(new)
+            self._bounds.note(new)
             self._advance(new)
 
     def take(self, path: Path, proposals: Sequence[Proposal], end: int) -> None:
@@ -125,7 +128,7 @@ class DraftSequence:
         """
         shared = outcome.num_accepted
         candidates = self.trunk.candidates(shared)
-        num_drafted = self._goal(len(self.committed) + shared + 1)
+        num_drafted = self._bounds.goal(len(self.committed) + shared + 1)
         if outcome.rank >= len(candidates) or num_drafted == 0:
             self.pending.remove(outcome)
             return None
@@ -225,12 +228,12 @@ class DraftSequence:
     def _begin_round(self) -> None:
         self.pending = []
         self.trunk.num_shared = 0
-        self.trunk.goal = self._goal(len(self.committed))
+        self.trunk.goal = self._bounds.goal(len(self.committed))
         if self.trunk.is_complete:
             self._enumerate()
         elif not self.trunk.has_unsent:
             self.trunk.draw = next(self._draw_numbers)  # a number stands for one message's tokens
-        if not self._can_feed or len(self.committed) >= self._limits.max_model_len:
+        if self._bounds.is_over(len(self.committed)):
             self.release()  # it will never be drafted for again
 
     def _enumerate(self) -> None:
@@ -243,24 +246,13 @@ class DraftSequence:
         if not self.pending:
             return False
         furthest = max(outcome.num_accepted for outcome in self.pending)
-        if self._goal(len(self.committed) + furthest + 1) == 0:
+        if self._bounds.goal(len(self.committed) + furthest + 1) == 0:
             return False
         return furthest >= len(self.trunk.outcomes) or furthest > self._reach()
 
     def _reach(self) -> int:
         """Trunk tokens whose KV is computed; negative while that of the committed prefix is not."""
         return self.trunk.num_computed - len(self.committed)
-
-    def _goal(self, num_before: int) -> int:
-        """Draft tokens worth having after `num_before` tokens: the last token of all is always the verifier's own."""
-        if not self._can_feed:
-            return 0
-        request = self.request
-        output_left = request.num_prompt_tokens + request.sampling.max_tokens - num_before - 1
-        return max(0, min(self.num_draft_tokens, self._limits.max_model_len - num_before, output_left))
-
-    def _all_known(self, token_ids: Sequence[int]) -> bool:
-        return all(0 <= token_id < self._limits.vocab_size for token_id in token_ids)
 
     def _new_path(self) -> Path:
         return Path(BlockTable(self._pool), next(self._draw_numbers))
