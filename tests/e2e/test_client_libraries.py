@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import openai
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, shared_memory
 
+from bench.ghz_config import Step, load_config
+from bench.load import run_load
 from tests.e2e.cluster import Cluster
 from tests.tiny_models import make_checkpoint
 
@@ -22,6 +28,7 @@ TEMPLATE = (
 )
 HI: Any = [{"role": "user", "content": "hi"}]
 KEY = {"authorization": "Bearer someone"}
+LOAD_FILES = sorted((Path(__file__).parents[2] / "loadtest").glob("*.json"))
 GREEDY = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
 
 
@@ -208,3 +215,39 @@ def test_what_a_load_generator_asks_first_is_answered(triton_client: InferenceSe
     names = {one.name for one in triton_client.get_model_metadata(MODEL, headers=KEY).inputs}
     assert names == {one.name for one in triton_client.get_model_config(MODEL, headers=KEY).config.input}
     assert triton_client.get_inference_statistics(MODEL, headers=KEY).model_stats[0].name == MODEL
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "slipstream.v1.Generation",
+        "slipstream.v1.Generation.Generate",
+        "inference.GRPCInferenceService.ModelStreamInfer",
+    ],
+)
+def test_reflection_lists_both_services_and_finds_their_methods(cluster: Cluster, symbol: str) -> None:
+    asked = [
+        reflection_pb2.ServerReflectionRequest(list_services="*"),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol),
+    ]
+    with grpc.insecure_channel(cluster.address("gateway")) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        listed, described = stub.ServerReflectionInfo(iter(asked), timeout=10)
+    names = {one.name for one in listed.list_services_response.service}
+    assert {"slipstream.v1.Generation", "inference.GRPCInferenceService"} <= names
+    assert described.file_descriptor_response.file_descriptor_proto
+
+
+@pytest.mark.parametrize("file", LOAD_FILES, ids=lambda file: file.stem)
+async def test_every_load_file_is_served(cluster: Cluster, file: Path) -> None:
+    config = load_config(file)
+    config = replace(
+        config,
+        host=cluster.address("gateway"),
+        metadata=tuple(KEY.items()),
+        total=4,
+        concurrency=2,
+        steps=(Step(20, 0.1), Step(20, 0.1)) if config.steps else (),
+    )
+    tallies = await run_load(config, lambda line: None)
+    assert [dict(tally.statuses) for tally in tallies] == [{"OK": 4 // len(tallies)}] * len(tallies)
