@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
+from slipstream.engine import graph_runner
 from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.graph_runner import GraphRunner
@@ -23,6 +25,7 @@ from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck, Verdict
+from slipstream.sampling.logprobs import AskedRows
 from slipstream.sampling.verification import verify
 from tests.engine.stories import GREEDY, RULED, Story
 from tests.sampling.random_masks import allowing
@@ -149,6 +152,29 @@ def test_padded_steps_tell_the_log_probabilities_of_the_step_alone(model: LlamaM
         np.testing.assert_allclose(told.logprobs, expected.logprobs, atol=1e-5)
         np.testing.assert_array_equal(told.top_token_ids, expected.top_token_ids)
         np.testing.assert_allclose(told.top_logprobs, expected.top_logprobs, atol=1e-5)
+
+
+def test_log_probabilities_are_launched_before_the_one_wait_and_read_after_it(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            order.append(name)
+            return function(*args)
+
+        return noted
+
+    monkeypatch.setattr(AskedRows, "score", noting("scored", AskedRows.score))
+    monkeypatch.setattr(GraphRunner, "_wait", noting("waited", GraphRunner._wait))
+    monkeypatch.setattr(
+        "slipstream.engine.graph_runner.with_logprobs", noting("read", graph_runner.with_logprobs)
+    )
+    finish = padded_runner(model).launch([Chunk([5], 0, [0], 1)], [check(0, SamplingParams(logprobs=True))])
+    assert order == ["scored"]
+    finish()
+    assert order == ["scored", "waited", "read"]
 
 
 def test_log_probabilities_are_those_before_a_grammar_took_tokens_away(model: LlamaModel) -> None:
