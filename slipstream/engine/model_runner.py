@@ -97,6 +97,9 @@ class ModelRunner:
     def prepare(self) -> None:
         """Makes what later steps would have to wait for."""
 
+    def close(self) -> None:
+        """Gives up what was prepared."""
+
     def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
         """Starts a step if it can run beside its caller; the result waits for it. One at a time."""
         return lambda: self.verify(chunks, checks)

@@ -60,6 +60,12 @@ class RankGraphRunner(GraphRunner):
             self._verification(step.bucket, Needs(step.needs))()
         self._wait("step")
 
+    def close(self) -> None:
+        """NCCL does not end while a graph holds one of its sums."""
+        for graphs in (self._passes, self._verifications, self._rule_graphs, self._gatherings, self._decisions):
+            graphs.clear()
+        torch.cuda.synchronize(self._device)
+
     def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
     ) -> torch.Tensor | None:

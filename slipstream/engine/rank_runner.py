@@ -62,6 +62,9 @@ class LeadingRunner(ModelRunner):
         self._tell(Prepare())
         self._inner.prepare()
 
+    def close(self) -> None:
+        self._inner.close()
+
     def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
         self._tell(Forward(chunks))
         return self._inner.forward(chunks)

@@ -69,6 +69,7 @@ class LocalCrew:
         self._ring = RingWriter(context, size - 1, STEP_SECONDS)
         self._closing = threading.Event()
         self._joined = False
+        self._runner: ModelRunner | None = None
         self._burying = threading.Lock()  # of two threads that wait for one process, one learns nothing
         self._report: OnDeath | None = None
         self._processes = [
@@ -90,7 +91,8 @@ class LocalCrew:
             raise  # every rank finds the same
         except RuntimeError as error:
             raise self._explained(error) from error
-        return LeadingRunner(runner, tell, self._explained)
+        self._runner = LeadingRunner(runner, tell, self._explained)
+        return self._runner
 
     def on_death(self, report: OnDeath) -> None:
         self._report = report
@@ -103,6 +105,7 @@ class LocalCrew:
         listening = self._joined and all(process.is_alive() for process in self._processes)
         if listening:
             _send_stop(self._ring)
+            _release(self._runner)
         until = time.monotonic() + (END_SECONDS if listening else 0)
         for process in self._processes:
             process.join(max(0.0, until - time.monotonic()))
@@ -148,13 +151,15 @@ class TorchrunCrew:
     def __init__(self, config: EngineConfig, started: Torchrun) -> None:
         self._place = _torchrun_place(config, started)
         self._control: Broadcast | None = None
+        self._runner: ModelRunner | None = None
 
     def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
         ranks = join(self._place, config, None)
         self._control = _control_group()
         tell = _telling(self._control)
         runner = make_runner(self._place.own(config), trace=trace, ranks=ranks, tell=tell)
-        return LeadingRunner(runner, tell, lambda error: error)
+        self._runner = LeadingRunner(runner, tell, lambda error: error)
+        return self._runner
 
     def on_death(self, report: OnDeath) -> None:
         """Torchrun sees to it."""
@@ -162,6 +167,7 @@ class TorchrunCrew:
     def close(self) -> None:
         if self._control is not None:
             _send_stop(self._control)
+            _release(self._runner)
             leave()
 
 
@@ -209,6 +215,11 @@ def _control_group() -> Broadcast:
 
 def _telling(sender: Sender) -> Callable[[Step], None]:
     return lambda step: sender.send(pickle.dumps(step, pickle.HIGHEST_PROTOCOL))
+
+
+def _release(runner: ModelRunner | None) -> None:
+    if runner is not None:
+        runner.close()
 
 
 def _send_stop(sender: Sender) -> None:

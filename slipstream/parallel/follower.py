@@ -45,6 +45,7 @@ def follow(config: EngineConfig, ranks: RankGroup, receiver: Receiver) -> None:
     runner = apart(lambda: make_runner(config, ranks=ranks), config.device)
     while (step := pickle.loads(receiver.receive())) is not None:
         take(runner, step)
+    runner.close()
 
 
 def _end_with_rank_0() -> None:

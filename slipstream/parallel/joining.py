@@ -39,13 +39,17 @@ def make_store(num_ranks: int) -> TCPStore:
 def join(place: Place, config: EngineConfig, store: Store | None) -> RankGroup:
     """Returns when all ranks are there; `store` is where they meet, None = where torchrun says."""
     device = torch.device(place.own(config).device)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    if on_gpu:
         torch.cuda.set_device(device)
-    if store is None:
-        dist.init_process_group(backend, timeout=_seconds())
-    else:
-        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=_seconds())
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        store=store,
+        rank=place.rank if store is not None else -1,
+        world_size=place.size if store is not None else -1,
+        timeout=_seconds(),
+        device_id=device if on_gpu else None,
+    )
     group = dist.group.WORLD
     assert group is not None
     ranks = RankGroup(group, make_all_reduce(config.all_reduce, group, device, place.one_machine))

@@ -49,8 +49,9 @@ class RankGroup:
         return self._all_reduce(x)
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
         parts = [torch.empty_like(x) for _ in range(self.shard.size)]
-        dist.all_gather(parts, x.contiguous(), group=self._group)
+        dist.all_gather(parts, x, group=self._group)
         return torch.cat(parts, 1)
 
 
