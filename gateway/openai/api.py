@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from aiohttp import web
 from gateway.gateway import Gateway
 from gateway.http_app import REQUEST_ID
 from gateway.json_fields import read_json
+from gateway.openai.answers import CLOSE, OPEN, make_reader
 from gateway.openai.chat_fields import ChatFields
 from gateway.openai.chat_reply import ChatReply
 from gateway.openai.choices import run_choices
@@ -22,15 +24,16 @@ from gateway.openai.errors import error_reply
 from gateway.openai.reply import ChoiceFormat, Reply
 from gateway.openai.request_fields import Asked
 from gateway.tenants import Tenant
+from gateway.tokenizer_store import TextTools
 from slipstream.errors import UnknownModel
 from slipstream.exchange import ModelInfo
-from slipstream.text.tokenizer import Tokenizer
+from slipstream.text.chat_template import ChatTemplate
 
 OWNER: Final = "slipstream"
 _EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
 BodyT = TypeVar("BodyT", ChatFields, CompletionFields)
-MakeChoices = Callable[[BodyT, Tokenizer], ChoiceFormat]
+MakeChoices = Callable[[BodyT, TextTools], ChoiceFormat]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,10 @@ class OpenAiApi:
         raise UnknownModel(f"model {name!r} is not served here; GET /v1/models tells which are")
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        call = await self._read(request, ChatFields, lambda body, text: ChatReply(text, body.tool_choice))
-        return await self._answer(request, call)
+        return await self._answer(request, await self._read(request, ChatFields, _chat_choices))
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
-        call = await self._read(request, CompletionFields, _completion_choices)
-        return await self._answer(request, call)
+        return await self._answer(request, await self._read(request, CompletionFields, _completion_choices))
 
     async def _read(self, request: web.Request, kind: type[BodyT], make_choices: MakeChoices[BodyT]) -> _Call:
         request_id, name = request[REQUEST_ID], ""
@@ -89,7 +90,7 @@ class OpenAiApi:
             raise
         completions = tuple(replace(completion, request_id=request_id) for completion in asked.completions)
         reply = Reply(
-            make_choices(body, model.text.tokenizer),
+            make_choices(body, model.text),
             request_id=request_id,
             model=model.info.name,
             num_samples=completions[0].n,
@@ -139,5 +140,10 @@ def _event(data: str) -> bytes:
     return f"data: {data}\n\n".encode()
 
 
-def _completion_choices(body: CompletionFields, tokenizer: Tokenizer) -> ChoiceFormat:
-    return CompletionReply(tokenizer, logprobs=body.logprobs is not None, echo=bool(body.echo))
+def _chat_choices(body: ChatFields, text: TextTools) -> ChoiceFormat:
+    marked = isinstance(text.template, ChatTemplate) and text.template.mentions(OPEN, CLOSE)
+    return ChatReply(text.tokenizer, partial(make_reader, body.tools or [], body.tool_choice, marked=marked))
+
+
+def _completion_choices(body: CompletionFields, text: TextTools) -> ChoiceFormat:
+    return CompletionReply(text.tokenizer, logprobs=body.logprobs is not None, echo=bool(body.echo))

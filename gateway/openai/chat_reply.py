@@ -3,72 +3,86 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.completion import Delta
+from gateway.openai.answers import AnswerReader, Call, MakeReader, PlainText
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.reply import finish_name
-from gateway.openai.tools import Choice, parsed_call
 from slipstream.request import FinishReason
 from slipstream.text.tokenizer import Tokenizer
 
 
-class ChatReply:
-    """With a call demanded the output is that call; otherwise it is text, whatever the model meant by it."""
+@dataclass(slots=True)
+class _Choice:
+    """How far the stream of one choice has come."""
 
+    reader: AnswerReader
+    num_calls: int = 0
+
+
+class ChatReply:
     id_prefix = "chatcmpl"
     whole_kind = "chat.completion"
     piece_kind = "chat.completion.chunk"
 
-    def __init__(self, tokenizer: Tokenizer, tool_choice: Choice | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, make_reader: MakeReader = PlainText) -> None:
         self._tokenizer = tokenizer
-        self._tool_choice = tool_choice
-        self._demanded = tool_choice not in (None, "none", "auto")
-        self._begun: set[int] = set()
-        self._texts: dict[int, str] = defaultdict(str)  # of calls: told when whole
+        self._make_reader = make_reader
+        self._choices: dict[int, _Choice] = {}
 
     def whole(self, index: int, delta: Delta) -> dict[str, Any]:
-        message, finish = self._message(delta.text, delta.finish_reason)
+        reader = self._make_reader()
+        told = [*reader.feed(delta.text), *reader.finish()]
+        text = "".join(one for one in told if isinstance(one, str))
+        calls = [_told(one) for one in told if isinstance(one, Call)]
+        message = {"content": text.strip() or None, "tool_calls": calls} if calls else {"content": text}
         return {
             "index": index,
             "message": {"role": "assistant", "refusal": None} | message,
             "logprobs": self._logprobs(delta),
-            "finish_reason": finish,
+            "finish_reason": _finish(delta.finish_reason, reader, len(calls)),
         }
 
     def pieces(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        if index not in self._begun:
-            self._begun.add(index)
-            yield _piece(index, {"role": "assistant", "content": None if self._demanded else ""})
-        if self._demanded:
-            self._texts[index] += delta.text
-        elif delta.text or delta.logprobs is not None:
-            yield _piece(index, {"content": delta.text}, logprobs=self._logprobs(delta))
-        if delta.finish_reason is not FinishReason.NONE:
-            yield self._last_piece(index, delta)
-
-    def _last_piece(self, index: int, delta: Delta) -> dict[str, Any]:
-        if not self._demanded:
-            return _piece(index, {}, finish=finish_name(delta.finish_reason))
-        message, finish = self._message(self._texts.pop(index), delta.finish_reason)
-        calls = [{"index": number} | call for number, call in enumerate(message.get("tool_calls", ()))]
-        return _piece(index, message | ({"tool_calls": calls} if calls else {}), finish=finish)
-
-    def _message(self, text: str, reason: FinishReason) -> tuple[dict[str, Any], str | None]:
-        finish = finish_name(reason)
-        call = parsed_call(self._tool_choice, text)
-        if call is None:
-            return {"content": text}, finish
-        name, arguments = call
-        function = {"name": name, "arguments": arguments}
-        told = {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
-        whole_call = finish == "stop" and self._tool_choice == "required"
-        return {"content": None, "tool_calls": [told]}, "tool_calls" if whole_call else finish
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice(self._make_reader())
+            yield _piece(index, {"role": "assistant", "content": ""})
+        is_last = delta.finish_reason is not FinishReason.NONE
+        told = [*choice.reader.feed(delta.text), *(choice.reader.finish() if is_last else ())]
+        logprobs = self._logprobs(delta)
+        for content in _contents(told, choice) or ([{"content": ""}] if logprobs else []):
+            yield _piece(index, content, logprobs=logprobs)
+            logprobs = None  # once, with the first
+        if is_last:
+            yield _piece(index, {}, finish=_finish(delta.finish_reason, choice.reader, choice.num_calls))
 
     def _logprobs(self, delta: Delta) -> dict[str, Any] | None:
         return chat_logprobs(self._tokenizer, delta.token_ids, delta.logprobs)
+
+
+def _contents(told: Iterable[str | Call], choice: _Choice) -> list[dict[str, Any]]:
+    contents: list[dict[str, Any]] = []
+    for one in told:
+        if isinstance(one, str):
+            contents.append({"content": one})
+        else:
+            contents.append({"tool_calls": [{"index": choice.num_calls} | _told(one)]})
+            choice.num_calls += 1
+    return contents
+
+
+def _told(call: Call) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
+
+
+def _finish(reason: FinishReason, reader: AnswerReader, num_calls: int) -> str | None:
+    by_calls = num_calls > 0 and reader.ends_with_calls and reason is FinishReason.STOP
+    return "tool_calls" if by_calls else finish_name(reason)
 
 
 def _piece(index: int, delta: dict[str, Any], *, logprobs: Any = None, finish: str | None = None) -> dict[str, Any]:

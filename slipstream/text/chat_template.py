@@ -30,6 +30,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
         self._special_tokens = special_tokens
+        self._source = source
         environment = _environment()
         try:
             self._template = environment.from_string(source)
@@ -47,6 +48,10 @@ class ChatTemplate:
         if not source:
             raise InvalidRequest("the model has no chat template; send the prompt as text or token ids")
         return cls(source, _special_tokens(tokenizer.config))
+
+    def mentions(self, *words: str) -> bool:
+        """Whether the template itself says all of them, and so what the model was taught to write."""
+        return all(word in self._source for word in words)
 
     def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """With the tools offered to the model, as JSON schemas. Raises InvalidRequest if the template has no place."""

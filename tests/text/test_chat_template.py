@@ -62,6 +62,12 @@ def test_tools_and_what_else_a_message_holds_reach_the_template() -> None:
     assert template.render([message], [{"function": {"name": "add"}}]) == "add c1 42"
 
 
+def test_a_template_is_asked_for_the_words_it_teaches() -> None:
+    template = ChatTemplate("<a>{{ tools }}</a>", {})
+    assert template.mentions("<a>", "</a>")
+    assert not template.mentions("<a>", "<b>")
+
+
 def test_tools_that_a_template_would_leave_out_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="chat template has no place for them"):
         ChatTemplate(CHATML, {}).render([USER], [{"function": {"name": "add"}}])

@@ -23,6 +23,7 @@ from tests.text.tiny_tokenizers import byte_level
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{% if tools %}T{{ tools | length }}{% endif %}"
+    "{# calls are written <tool_call>...</tool_call> #}"
 )
 TOKENIZER = byte_level(template=TEMPLATE)
 OPEN_TO_ALL = Tenant(name="all", anonymous=True, proposers=("none",), max_tokens=50)
@@ -125,6 +126,21 @@ async def test_tools_are_offered_through_the_template(verifier: FakeVerifier) ->
         await eventually(lambda: verifier.opens)
         call.cancel()
     assert verifier.opens[0].token_ids == TOKENIZER.encode("user:hi;T2")
+
+
+async def test_a_call_written_as_the_template_teaches_is_told_as_one(verifier: FakeVerifier) -> None:
+    tool: Any = {"type": "function", "function": {"name": "add"}}
+    async with client(verifier) as ask:
+        call = asyncio.ensure_future(ask.chat.completions.create(model="tiny", messages=HI, tools=[tool]))
+        await eventually(lambda: verifier.opens)
+        await write(
+            verifier, '<tool_call>{"name": "add", "arg', 'uments": {"a": 1}}</tool_call>!', reason=FinishReason.STOP
+        )
+        choice = (await call).choices[0]
+    (made,) = choice.message.tool_calls or ()
+    assert made.type == "function"
+    assert (made.function.name, made.function.arguments) == ("add", '{"a": 1}')
+    assert choice.finish_reason == "tool_calls"
 
 
 async def test_a_client_that_goes_away_frees_what_it_held(verifier: FakeVerifier) -> None:
