@@ -10,8 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from launcher.train import app
-from slipstream.models.eagle3_checkpoint import load_eagle3
-from slipstream.models.loader import load_model, open_checkpoint
+from slipstream.models.loader import load_model
 from tests.tiny_models import make_checkpoint
 
 
@@ -64,30 +63,8 @@ def test_a_draft_is_trained_stored_and_exported(target: Path, tmp_path: Path) ->
     assert len(model.head) == 100
 
 
-def test_a_head_is_trained_and_stored_in_the_format_that_servers_load(target: Path, tmp_path: Path) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(json.dumps({"prompt": "Count the yellow umbrellas."}) + "\n")
-    options = {
-        "target": target,
-        "out": tmp_path / "head",
-        "prompts": prompts,
-        "run": tmp_path / "run",
-        "device": "cpu",
-        "chat-tokens": 1200,
-        "length": 200,
-        "train-tokens": 1200,
-        "unroll-steps": 2,
-        "draft-vocab": 100,
-        "batch": 2,
-    }
-    arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    result = CliRunner().invoke(app, ["eagle3", *arguments], catch_exceptions=False)
-    assert "step 3/3" in result.output
-    assert f"stored in {tmp_path / 'head'}: acceptance length" in result.output
-    model, target_ids = load_eagle3(tmp_path / "head", torch.float32, torch.device("cpu"), open_checkpoint(target))
-    assert target_ids is not None
-    assert model.head.shape == (100, 32)
-    assert torch.equal(model.head, model.embedding[target_ids].bfloat16().float()), "its rows are the target's"
-    report = json.loads((tmp_path / "head" / "training.json").read_text())
-    assert report["eagle3"]["unroll_steps"] == 2
-    assert report["target"] == "target"
+def test_a_bad_option_of_a_heads_training_is_told_by_name() -> None:
+    options = ["--target", "t", "--out", "o", "--prompts", "e", "--device", "cpu", "--unroll-steps", "0"]
+    result = CliRunner().invoke(app, ["eagle3", *options])
+    assert isinstance(result.exception, ValueError)
+    assert str(result.exception) == "unroll_steps is 0; it must be >= 1"

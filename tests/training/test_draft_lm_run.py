@@ -15,7 +15,7 @@ from slipstream.training.chat_frame import ChatFrame
 from slipstream.training.draft_lm_run import train_draft_lm
 from slipstream.training.export import export_draft
 from slipstream.training.held_out import HeldOut
-from slipstream.training.material import REPORT_FILE, Places, Slice, text_files
+from slipstream.training.material import REPORT_FILE, Places, Slice
 from slipstream.training.settings import ChatSettings, DraftSettings
 from slipstream.training.slices import Progress
 
@@ -96,11 +96,6 @@ def test_transformers_reads_an_exported_folder(
 def test_only_stored_drafts_are_exported(places: Places, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no stored draft"):
         export_draft(places.target, tmp_path / "hf")
-
-
-def test_a_text_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"own\.txt: no such text file"):
-        text_files([tmp_path / "own.txt"])
 
 
 def test_evaluation_answers_are_the_targets_greedy_ones(places: Places, tokenizer: Tokenizer) -> None:
