@@ -168,13 +168,12 @@ def test_log_probabilities_are_launched_before_the_one_wait_and_read_after_it(
 
     monkeypatch.setattr(AskedRows, "score", noting("scored", AskedRows.score))
     monkeypatch.setattr(GraphRunner, "_wait", noting("waited", GraphRunner._wait))
-    monkeypatch.setattr(
-        "slipstream.engine.graph_runner.with_logprobs", noting("read", graph_runner.with_logprobs)
-    )
+    monkeypatch.setattr("slipstream.engine.graph_runner.with_logprobs", noting("read", graph_runner.with_logprobs))
     finish = padded_runner(model).launch([Chunk([5], 0, [0], 1)], [check(0, SamplingParams(logprobs=True))])
-    assert order == ["scored"]
+    launched = list(order)
+    assert set(launched) == {"scored"}
     finish()
-    assert order == ["scored", "waited", "read"]
+    assert order[len(launched) :] == ["waited", "read"]
 
 
 def test_log_probabilities_are_those_before_a_grammar_took_tokens_away(model: LlamaModel) -> None:
