@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 
@@ -22,9 +24,9 @@ from slipstream.wire.v1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from tests.e2e.cluster import Client, Cluster, eventually, request
+from tests.e2e.cluster import Client, Cluster, eventually, free_port, request
 from tests.tiny_models import make_checkpoint, make_similar_checkpoint
-from tests.wire.certificates import Authority
+from tests.wire.certificates import Authority, Identity
 
 
 def hashed(key: str) -> str:
@@ -50,6 +52,7 @@ class Secured:
     stranger: Authority
     client: ClientTls
     log: dict[str, list[str]]  # by service
+    http: str  # the gateway's https address
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +67,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     listener = ("--tls-cert", identity.certificate, "--tls-key", identity.key, "--tls-client-ca", authority.file)
     peers = ("--peer-ca", authority.file, "--peer-cert", identity.certificate, "--peer-key", identity.key)
     loud = ("--log-json", "--log-level", "debug")
+    http = f"localhost:{free_port()}"
     with Cluster(folder, lambda name, line: log[name].append(line), client) as cluster:
         cluster.verifier(target, *map(str, listener), *loud)
         cluster.drafter(draft, *map(str, listener), *loud)
-        cluster.gateway([TENANT], *map(str, (*listener, *peers)), *loud)
-        yield Secured(cluster, authority, stranger, client, log)
+        cluster.gateway([TENANT], *map(str, (*listener, *peers)), *loud, "--http-listen", http)
+        yield Secured(cluster, authority, stranger, client, log, http)
 
 
 async def is_served(address: str, tls: ClientTls | None) -> bool:
@@ -130,6 +134,27 @@ async def send(channel: grpc.aio.Channel, service: str, text: str) -> None:
 
 async def answers(call: Any) -> list[Any]:
     return [response async for response in call]
+
+
+async def test_http_is_served_over_tls_to_who_shows_a_certificate_and_a_key(secured: Secured) -> None:
+    assert await http_status(secured, KEY, secured.authority.sign(name="browser")) == 200
+    assert await http_status(secured, WRONG_KEY, secured.authority.sign(name="browser")) == 401
+    with pytest.raises(aiohttp.ClientError):
+        await http_status(secured, KEY, secured.stranger.sign(name="browser"))
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"http://{secured.http}/v1/models")
+
+
+async def http_status(secured: Secured, key: str, identity: Identity) -> int:
+    context = ssl.create_default_context(cafile=str(secured.authority.file))
+    context.load_cert_chain(identity.certificate, identity.key)
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.get(f"https://{secured.http}/v1/models", headers=headers) as reply,
+    ):
+        return reply.status
 
 
 async def test_no_log_tells_a_key_whatever_goes_wrong(secured: Secured) -> None:
