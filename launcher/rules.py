@@ -67,11 +67,11 @@ def existing_path(*, optional: bool) -> Rule:
     )
 
 
-def address(*, least_port: int = 0, empty: str = "") -> Rule:
+def address(*, empty: str = "") -> Rule:
     """`empty` says what no address at all stands for, if that is allowed."""
-    words = f"host:port with a port in {least_port}..{MAX_PORT}" + ("" if least_port else " (0: any free one)")
+    words = f"host:port with a port in 0..{MAX_PORT} (0: any free one)"
     return Rule(
-        lambda value: isinstance(value, str) and (port_of(value) >= least_port or (bool(empty) and not value)),
+        lambda value: isinstance(value, str) and (port_of(value) >= 0 or (bool(empty) and not value)),
         words + (f", or empty: {empty}" if empty else ""),
     )
 

@@ -25,7 +25,11 @@ ODD = (None, True, 1.5, -1, "", "x", [], {}, (), b"")
             ("h:0", "127.0.0.1:65535", "[::1]:1"),
             ("h", ":1", "h:65536", "h:-1", "h:٣", "", 50051, None),
         ),
-        (rules.address(least_port=1), ("h:1",), ("h:0", "")),
+        (
+            rules.peer(),
+            ("h:1", "dns:///verifiers.example:65535"),
+            ("h:0", "", "dns:///h", "dns://h:1", "http://h:1", None),
+        ),
         (rules.address(empty="none"), ("h:0", ""), ("h", None)),
         (rules.list_of(rules.device(), least=1), (("cpu",), ("cuda:0", "cuda")), ((), ["cpu"], "cpu", ("gpu",), None)),
         (rules.memory(), ("512MiB", "4GiB"), ("512", "0MiB", "-1GiB", "4 GiB", "4GB", 512, None)),
