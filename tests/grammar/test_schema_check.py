@@ -25,6 +25,7 @@ ENFORCED: list[Any] = [
     {"type": "string", "format": "date-time"},
     {"type": "string", "enum": ["a", "b"]},
     {"type": ["integer", "string"], "minimum": 5, "maxLength": 3},
+    {"type": ["object", "null"], "properties": {"a": {"type": ["string", "null"], "maxLength": 3}}, "required": ["a"]},
     {"type": "object", "properties": {"a": INTEGER, "b": STRING}, "minProperties": 1, "maxProperties": 1},
     {"type": "object", "patternProperties": {"^[a-c]$": INTEGER}},
     {"type": "object", "propertyNames": {"maxLength": 2}, "additionalProperties": INTEGER},
