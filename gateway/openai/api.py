@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -28,6 +29,8 @@ from gateway.tokenizer_store import TextTools
 from slipstream.errors import UnknownModel
 from slipstream.exchange import ModelInfo
 from slipstream.text.chat_template import ChatTemplate
+
+_LOG = logging.getLogger(__name__)
 
 OWNER: Final = "slipstream"
 _EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -85,6 +88,8 @@ class OpenAiApi:
             body = await read_json(kind, await request.read())
             asked = body.read()
             model = self._gateway.catalog.find(body.model)
+        except web.HTTPException:
+            raise  # a body that is too long: not read, and no request yet
         except Exception as error:
             self._gateway.refuse(request_id, name, error)
             raise
@@ -131,7 +136,10 @@ async def _stream(request: web.Request, events: AsyncIterator[str]) -> web.Strea
     except ConnectionError:
         raise  # the caller went
     except Exception as error:
-        await response.write(_event(error_reply(error).event))
+        reply = error_reply(error)
+        if reply.is_ours:
+            _LOG.exception("%s %s failed in its stream", request.method, request.path)
+        await response.write(_event(reply.event))
     await response.write_eof()
     return response
 

@@ -172,8 +172,8 @@ async def test_where_no_key_is_known_any_will_do(verifier: FakeVerifier) -> None
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failure_in_the_middle_is_told_in_the_stream_or_as_a_status(
-    verifier: FakeVerifier, stream: bool
+async def test_a_failure_in_the_middle_is_told_in_the_stream_or_as_a_status_and_logged(
+    verifier: FakeVerifier, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client(verifier) as ask:
         call = asyncio.ensure_future(ask.completions.create(model="tiny", prompt="a", stream=stream))
@@ -184,12 +184,14 @@ async def test_a_failure_in_the_middle_is_told_in_the_stream_or_as_a_status(
             verifier.fail(sequence, RuntimeError("broken"))
             with pytest.raises(openai.InternalServerError):
                 await call
+            assert "POST /v1/completions failed" in caplog.text
             return
         pieces: Any = await call
         verifier.fail(sequence, RuntimeError("broken"))
         with pytest.raises(openai.APIError, match="internal error"):
             async for _ in pieces:
                 pass
+    assert "POST /v1/completions failed in its stream" in caplog.text
 
 
 @pytest.mark.parametrize(
