@@ -61,7 +61,8 @@ def _series(controller: Controller, group: Group) -> Iterator[Series]:
     for option in decision.options:
         yield "slipstream_policy_goodput", (way_name(option.way),), option.goodput
         yield "slipstream_policy_best_draft_tokens", (way_name(option.way),), option.num_draft_tokens
-    for name in controller.usable(group):
+    measured = [name for name in controller.usable(group) if group.evidence.acceptance(name).drafted.trials]
+    for name in measured:
         times = None if name == NGRAM else controller.draft_times[name]
         source = group.evidence.source(name, 1, times)
         yield "slipstream_policy_acceptance", (name,), source.acceptance[0]
