@@ -51,7 +51,8 @@ class Pool(Generic[ReceiverT, ItemT]):
                 self._start_links(tasks)
                 self._let_go()
                 await asyncio.sleep(LOOK_SECONDS)
-                await asyncio.gather(*(link.refresh() for link in self.available))
+                # Whatever a peer answers, or a channel that closes meanwhile does to its calls, ends nobody's link.
+                await asyncio.gather(*(link.refresh() for link in self.available), return_exceptions=True)
 
     @property
     def links(self) -> list[Link[ReceiverT, ItemT]]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import grpc
 import pytest
 
 from gateway import peer_load
@@ -15,7 +16,8 @@ from gateway.dialects import DrafterDialect
 from gateway.peer_load import PeerLoad
 from gateway.pool import Pool
 from gateway.proposers import DrafterPool
-from slipstream.exchange import StepReport
+from slipstream.errors import InvalidRequest
+from slipstream.exchange import ModelInfo, StepReport
 from slipstream.request import SamplingParams, SequenceRequest
 from tests.gateway.fakes import FakeDrafter, eventually
 from tests.gateway.test_link import Receiver
@@ -30,6 +32,11 @@ async def drafters() -> AsyncIterator[list[FakeDrafter]]:
     yield peers
     for peer in peers:
         await peer.die()
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -84,10 +91,26 @@ async def test_a_peer_that_has_just_come_back_is_not_overrun(
     assert picked.count(back) == 1  # a tenth
 
 
-async def test_names_are_looked_up_again_and_who_leaves_finishes_what_it_has(
-    drafters: list[FakeDrafter], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("quick_looks")
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), InvalidRequest("no model"), KeyError("x")])
+async def test_a_peer_whose_load_cannot_be_told_costs_nobody_a_link(
+    pool: DrafterPool, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    monkeypatch.setattr(pool_module, "LOOK_SECONDS", 0.02)
+    asked = []
+
+    async def fails(dialect: DrafterDialect, channel: grpc.aio.Channel) -> ModelInfo:
+        asked.append(dialect)
+        raise failure
+
+    monkeypatch.setattr(DrafterDialect, "describe", fails)
+    await eventually(lambda: len(asked) >= 4)
+    assert len(pool.available) == 2
+
+
+@pytest.mark.usefixtures("quick_looks")
+async def test_names_are_looked_up_again_and_who_leaves_finishes_what_it_has(
+    drafters: list[FakeDrafter],
+) -> None:
     present = ["127.0.0.1"]
 
     async def look_up(host: str, port: int) -> list[str]:
