@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,21 @@ def test_whoever_has_no_valid_key_is_refused_without_showing_it(authorization: s
 def test_whether_any_key_is_known() -> None:
     assert not Tenants([Tenant(name="a", anonymous=True)]).has_keys
     assert Tenants([Tenant(name="a", anonymous=True), Tenant(name="b", key_sha256=("0" * 64,))]).has_keys
+
+
+def test_every_key_is_compared_in_constant_time_also_after_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    compare = hmac.compare_digest
+
+    def compare_digest(given: str, known: str) -> bool:
+        compared.append(known)
+        return compare(given, known)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare_digest)
+    others = ("1" * 64, "2" * 64)
+    tenants = Tenants([Tenant(name="mine", key_sha256=(HASH, others[0])), Tenant(name="x", key_sha256=(others[1],))])
+    assert tenants.authenticate("Bearer secret").name == "mine"
+    assert compared == [HASH, *others]
 
 
 def test_an_unknown_key_is_not_served_as_anonymous() -> None:
