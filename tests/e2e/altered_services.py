@@ -16,7 +16,7 @@ from typing import Any
 import drafter_svc.__main__ as drafter_main
 import gateway.__main__ as gateway_main
 import verifier_svc.__main__ as verifier_main
-from drafter_svc.proposers import draft_model
+from drafter_svc.proposers import token_choice
 from drafter_svc.proposers.proposer import Proposal
 from gateway.proposers.remote import RemoteDrafts
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind
@@ -46,7 +46,7 @@ def patient_for_remote() -> None:
 
 def _wait_for(wanted: Callable[[str], bool]) -> None:
     def awaits_drafts(self: ActiveSequence) -> bool:
-        may_come = self._has_remote_proposer and not self._silent and self.engine.most_draft_tokens > 0
+        may_come = self._local.waits_for_others and not self._silent and self.engine.most_draft_tokens > 0
         children = draft_tree._children(self._tree._front)  # not by `best_path`, which a wrong rule may have altered
         return may_come and not any(child.verifiable and wanted(child.proposer) for child in children)
 
@@ -54,14 +54,14 @@ def _wait_for(wanted: Callable[[str], bool]) -> None:
         starts = (one.wait_ends_at if one.awaits_drafts else waiting.AT_ONCE for one in sequences)
         return max(starts, default=waiting.NEVER)
 
-    Patience.seconds = math.inf  # type: ignore[assignment, method-assign]
-    ActiveSequence.awaits_drafts = property(awaits_drafts)  # type: ignore[assignment, method-assign]
-    verifier_domain.next_start = next_start  # type: ignore[attr-defined]
+    _replace(Patience, "seconds", math.inf)
+    _replace(ActiveSequence, "awaits_drafts", property(awaits_drafts))
+    _replace(verifier_domain, "next_start", next_start)
 
 
 def restless() -> None:
     """A drafter on CPU cores drafts also where n-gram matching has a draft."""
-    RemoteDrafts.may_rest = property(lambda self: False)  # type: ignore[method-assign, assignment]
+    _replace(RemoteDrafts, "may_rest", property(lambda self: False))
 
 
 def draw_from_truncated_law_but_ship_the_whole() -> None:
@@ -73,12 +73,12 @@ def draw_from_truncated_law_but_ship_the_whole() -> None:
         kept[:, 0] += LAW_TOTAL - kept.sum(axis=1)
         return draft_law.draw(token_ids, kept.astype(counts.dtype), *where)
 
-    draft_model.draw = draw  # type: ignore[attr-defined]
+    _replace(token_choice, "draw", draw)
 
 
 def submit_a_guess_as_a_draft() -> None:
     """Instead of the drawn token the first guessed outcome that leads away from it, as if it had been drawn."""
-    right = draft_model.DraftModel._draw
+    right = token_choice.TokenChoice._draw
 
     def guessed(proposal: Proposal) -> Proposal:
         token = proposal.token
@@ -87,10 +87,10 @@ def submit_a_guess_as_a_draft() -> None:
         others = (one for one in proposal.outcomes if one != token.token_id and token.law.probability(one) > 0)
         return replace(proposal, token=replace(token, token_id=next(others, token.token_id)))
 
-    def draw(self: draft_model.DraftModel, logits: Any, rows: Sequence[Any]) -> list[Proposal]:
+    def draw(self: token_choice.TokenChoice, logits: Any, rows: Sequence[Any]) -> list[Proposal]:
         return [guessed(proposal) for proposal in right(self, logits, [replace(row, num_outcomes=8) for row in rows])]
 
-    draft_model.DraftModel._draw = draw  # type: ignore[method-assign]
+    _replace(token_choice.TokenChoice, "_draw", draw)
 
 
 def merge_laws_of_two_proposers() -> None:
@@ -106,7 +106,7 @@ def merge_laws_of_two_proposers() -> None:
             else:
                 yield DraftToken(token.token_id, LawKind.SPARSE, law)
 
-    draft_tree.DraftTree._walk = walk  # type: ignore[method-assign]
+    _replace(draft_tree.DraftTree, "_walk", walk)
 
 
 def drop_by_own_confidence() -> None:
@@ -119,7 +119,12 @@ def drop_by_own_confidence() -> None:
                 return
             yield token
 
-    draft_tree.DraftTree._walk = walk  # type: ignore[method-assign]
+    _replace(draft_tree.DraftTree, "_walk", walk)
+
+
+def _replace(owner: Any, name: str, new: object) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} any more: nothing would be altered"
+    setattr(owner, name, new)
 
 
 DRAFTER_RULES: dict[str, Callable[[], None]] = {
