@@ -90,11 +90,21 @@ class Controller:
         if group is None:
             group = self.groups[kind] = Group(kind, policy)
             group.decision = self._decide(group)
-        group.members[member] = None
         if group.policy != policy:
             group.policy = policy
             self.reconsider(group)
+        group.members[member] = None
         return group.decision
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(group.members for group in self.groups.values())
+
+    def forget_groups(self, *, besides: Collection[str]) -> None:
+        """Of tenants that are not among these, once nothing of theirs runs."""
+        gone = [kind for kind, group in self.groups.items() if kind.tenant not in besides and not group.members]
+        for kind in gone:
+            del self.groups[kind]
 
     def leave(self, member: Member, kind: Kind) -> None:
         group = self.groups[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from gateway.controller import Controller, Group
 from gateway.decision import Decision, usable
@@ -10,6 +11,8 @@ from gateway.drafting import Drafting
 from gateway.steering import Steering
 from gateway.tenants import Tenant, Tenants
 from slipstream.request import SequenceRequest
+
+MAX_IDLE: Final = 32  # controllers that nothing runs under are remembered, the newest ones
 
 OnDecision = Callable[[str, Group, Decision], None]  # verifier's address, group, what was decided before
 
@@ -35,6 +38,7 @@ class Controllers:
 
     def of(self, address: str) -> Controller:
         if address not in self._by_address:
+            self._forget_idle()
             self._by_address[address] = Controller(
                 address, self._offered, lambda group, before: self._on_decision(address, group, before)
             )
@@ -51,9 +55,18 @@ class Controllers:
     def take_up(self, tenants: Tenants) -> None:
         """New policies, for running requests too."""
         self._tenants = tenants
+        names = {tenant.name for tenant in tenants.all}
+        for controller in self.all:
+            controller.forget_groups(besides=names)
         groups = [group for controller in self.all for group in controller.groups.values()]
         for member in [member for group in groups for member in group.members]:
             member.take_up_policy()
+
+    def _forget_idle(self) -> None:
+        """Verifiers that names in DNS led to come and go under ever new addresses."""
+        idle = [controller.address for controller in self.all if controller.is_idle]
+        for address in idle[: max(0, len(idle) - MAX_IDLE)]:
+            del self._by_address[address]
 
     def _policy(self, name: str) -> Tenant:
         return self._tenants.named(name) or self._last_policies[name]

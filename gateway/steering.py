@@ -18,7 +18,7 @@ from slipstream.exchange import Commit, StepReport
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import SequenceRequest, VerificationMode
 
-OWN_PASSES: Final = 8  # between two looks at a request's own acceptance
+OWN_PASSES: Final = 8  # between two decisions of a request for itself; more where many run, to bound what they cost
 
 _SETTLED: Final = (Reason.PROBE, Reason.TEMPERATURE, Reason.RUNNING, Reason.COLD)
 _RANGES: Final = ((0.0, "greedy"), (0.5, "low"), (1.0, "medium"))
@@ -87,7 +87,8 @@ class Steering:
                 self._evidence.fade(name)
         self._controller.note_pass(self, self._kind, commit, step, remotes)
         self._passes += 1
-        if self._passes % OWN_PASSES == 0 and self._decision.reason not in _SETTLED:
+        num_members = len(self._controller.groups[self._kind].members)
+        if self._passes % max(OWN_PASSES, num_members // 2) == 0 and self._decision.reason not in _SETTLED:
             self._set(self._own(self._decision))
 
     def note_trial(self, trial: Trial) -> None:
