@@ -7,8 +7,12 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from gateway.completion import Delta
-from slipstream.errors import TooSlow
+from slipstream.errors import Exhausted
 from slipstream.request import FinishReason
+
+
+class TooSlow(Exhausted):
+    """The client does not read what it gets; a verifier with more room would not help."""
 
 
 class ClientStream:

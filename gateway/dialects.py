@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from gateway.client_stream import TooSlow
 from gateway.dialect import Receiver
 from gateway.tokenizer_store import TokenizerStore
-from slipstream.errors import TooSlow
 from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, PromptLogprobs, StepReport, Update
 from slipstream.request import SequenceRequest
 from slipstream.wire import codec

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gateway.client_stream import TooSlow
 from gateway.dialects import VerifierItem
 from gateway.drafting import Drafting
 from gateway.output import Output
@@ -15,7 +16,7 @@ from gateway.proposers import Lineup, Surroundings, make_proposer
 from gateway.recent_output import Owner
 from gateway.recovery import Recovery
 from gateway.tenants import EAGLE3
-from slipstream.errors import Exhausted, TooSlow, Unavailable
+from slipstream.errors import Exhausted, Unavailable
 from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2

@@ -23,10 +23,6 @@ class Exhausted(RuntimeError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class TooSlow(Exhausted):
-    """Whoever asked does not read what it gets; room elsewhere would not help."""
-
-
 class Unavailable(RuntimeError):
     """A service that is needed cannot be reached; trying again may help."""
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway.client_stream import ClientStream
+from gateway.client_stream import ClientStream, TooSlow
 from gateway.completion import Delta, PromptPart, Usage
-from slipstream.errors import TooSlow, Unavailable
+from slipstream.errors import Unavailable
 from slipstream.request import FinishReason
 
 

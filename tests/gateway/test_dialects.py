@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from gateway.client_stream import TooSlow
 from gateway.dialects import DrafterDialect, VerifierDialect
 from gateway.tokenizer_store import TokenizerStore
-from slipstream.errors import TooSlow
 from slipstream.exchange import Commit, CommitBatch, FeaturesWanted, StepReport
 from slipstream.wire import codec
 from slipstream.wire.v1 import drafter_pb2, exchange_pb2, verifier_pb2
