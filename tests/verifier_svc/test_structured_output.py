@@ -55,7 +55,7 @@ def open_guided(harness, grammar, sequence_id=1, *, temperature=0.0, max_tokens=
 
 def run_drafted(harness, drafter, sequence_ids, count=4):
     """Steps until nothing is open, with new drafts before every step."""
-    for _ in range(600):
+    for _ in range(600 + 50 * len(sequence_ids)):
         open_ids = {active.request.sequence_id: active for active in harness.verifier.sequences.all}
         if not open_ids:
             return
