@@ -37,7 +37,3 @@ class DeadlineExceeded(TimeoutError):
 
 class CheckpointError(RuntimeError):
     """Weights or configuration on disk are missing, truncated or of an unknown kind; the message names the file."""
-
-
-class RanksFailed(RuntimeError):
-    """Another process that holds a part of the model is gone or stuck: the whole must start anew."""

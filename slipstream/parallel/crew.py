@@ -19,8 +19,9 @@ from slipstream.config import EngineConfig, Torchrun, torchrun
 from slipstream.engine.model_runner import ModelRunner, make_runner
 from slipstream.engine.rank_runner import LeadingRunner
 from slipstream.engine.rank_steps import Step
-from slipstream.errors import CheckpointError, RanksFailed
+from slipstream.errors import CheckpointError
 from slipstream.parallel.control import Broadcast, Sender
+from slipstream.parallel.failure import RanksFailed
 from slipstream.parallel.follower import follow, run_follower
 from slipstream.parallel.joining import STEP_SECONDS, Place, join, leave, make_store
 from slipstream.parallel.ring import RingWriter

@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.shared_memory import SharedMemory
 from multiprocessing.synchronize import Semaphore
 
-from slipstream.errors import RanksFailed
+from slipstream.parallel.failure import RanksFailed
 
 NUM_SLOTS = 8
 SLOT_BYTES = 256 << 10

@@ -18,7 +18,8 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from slipstream.errors import CheckpointError, RanksFailed
+from slipstream.errors import CheckpointError
+from slipstream.parallel.failure import RanksFailed
 from slipstream.wire.calls import Calls
 from slipstream.wire.channel import MAX_MESSAGE_BYTES
 from slipstream.wire.status import StatusInterceptor

@@ -44,7 +44,7 @@ def test_one_stop_string_needs_no_list() -> None:
 
 @pytest.mark.parametrize(("given", "seed"), [(-1, (1 << 64) - 1), (5, 5), ((1 << 64) - 1, (1 << 64) - 1)])
 def test_a_seed_of_either_sign_is_one_of_64_bits(given: int, seed: int) -> None:
-    assert read('{"seed": %d}' % given) == {"seed": seed}
+    assert read(f'{{"seed": {given}}}') == {"seed": seed}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slipstream.errors import RanksFailed
+from slipstream.parallel.failure import RanksFailed
 from slipstream.parallel.ring import NUM_SLOTS, SLOT_BYTES, RingReader, RingWriter
 
 CONTEXT = multiprocessing.get_context("spawn")
