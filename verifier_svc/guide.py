@@ -45,7 +45,8 @@ class Guide:
         legal = self._matcher.num_allowed([token.token_id for token in path.tokens])
         if legal == len(path.tokens):
             return path
-        return DraftPath(path.proposer, path.tokens[:legal], cut=path.tokens[legal])
+        proposer = path.proposer if legal else ""  # nothing of it is submitted
+        return DraftPath(proposer, path.tokens[:legal], cut=path.tokens[legal])
 
     def filler(self, path: DraftPath) -> Callable[[npt.NDArray[np.int32]], None]:
         """Writes the masks of a pass over a path that was cut."""

@@ -48,7 +48,8 @@ def test_a_path_is_cut_before_its_first_illegal_token_and_keeps_it_aside(make_gu
     cut = guide.cut(path(A, C, B))
     assert ([token.token_id for token in cut.tokens], cut.cut.token_id, cut.proposer) == ([A], C, "draft_model")
     assert guide.cut(path(A, B, EOS_TOKEN_ID, B)).cut.token_id == B
-    assert guide.cut(path(D, A)).tokens == ()
+    nothing_left = guide.cut(path(D, A))
+    assert (nothing_left.tokens, nothing_left.proposer, nothing_left.cut.token_id) == ((), "", D)
 
 
 def test_masks_follow_the_path_and_may_be_written_again(make_guide):
