@@ -13,6 +13,7 @@ import torch
 from slipstream.request import SamplingParams
 
 SMALLEST_TEMPERATURE = 2.0**-126  # smallest normal fp32; below it a division by it would be one by zero
+ROWS_AT_ONCE = 8  # whose limits are searched for: top-p holds eight copies of them, of a large batch gigabytes
 DIGIT_BITS = 10
 DIGIT_SHIFTS = (20, 10, 0)  # the pattern of an fp32 number in 0..1 has 30 bits: three digits
 
@@ -56,7 +57,8 @@ def _apply(
     rows = [row for row, setting in enumerate(settings) if limits(setting)]
     if rows:
         thresholds = shaped.new_full((len(shaped), 1), -torch.inf)
-        thresholds[rows] = threshold(shaped[rows], [settings[row] for row in rows])
+        for some in (rows[first : first + ROWS_AT_ONCE] for first in range(0, len(rows), ROWS_AT_ONCE)):
+            thresholds[some] = threshold(shaped[some], [settings[row] for row in some])
         shaped.masked_fill_(shaped < thresholds, -torch.inf)
 
 
