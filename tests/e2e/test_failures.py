@@ -99,7 +99,7 @@ async def test_drafting_resumes_in_a_running_stream(tmp_path: Path, models: tupl
     """With a patient verifier: to one as tiny as these, drafts are not worth a wait."""
     target, draft = models
     with Cluster(tmp_path) as cluster:
-        cluster.verifier(target, module="tests.e2e.altered_services patient")
+        cluster.verifier(target, module="tests.e2e.altered_services verifier patient")
         cluster.drafter(draft)
         cluster.gateway(tenants("coupled", max_tokens=ENDLESS, max_wait_ms=200))
         async with cluster.client("draft_model") as client:
