@@ -102,13 +102,14 @@ def sources_of(way: Way, known: Known, num_positions: int) -> tuple[Source, ...]
 def _best(policy: Tenant, allowed: Way, known: Known, current: Decision | None) -> Decision:
     options = [_score(way, policy, known) for way in ((), *_ways(allowed))]
     best = max(options, key=lambda option: (option.goodput, -len(option.way)))
-    chosen, reason = _with_hysteresis(best, known, current if _may_stay(current, options, policy) else None)
+    current = current if _may_stay(current, options, policy) else None
+    chosen, reason = _with_hysteresis(best, known, current)
     if not chosen.way:
         return Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.NONE_PAYS, options=tuple(options))
     return Decision(
         way=chosen.way,
         num_draft_tokens=chosen.num_draft_tokens,
-        fan_out=_fan_out(chosen, policy, known),
+        fan_out=_fan_out(chosen, policy, known, current),
         reason=reason,
         options=tuple(options),
     )
@@ -128,7 +129,9 @@ def _may_stay(current: Decision | None, options: Collection[Scored], policy: Ten
     """Whether what is done now is still allowed, and was chosen by its promise."""
     if current is None or current.reason in (Reason.COLD, Reason.FIXED, Reason.RUNNING, Reason.ACCEPTANCE):
         return False
-    return current.num_draft_tokens <= policy.num_draft_tokens and current.way in [option.way for option in options]
+    if current.way and not max(1, policy.min_draft_tokens) <= current.num_draft_tokens <= policy.num_draft_tokens:
+        return False
+    return current.way in [option.way for option in options]
 
 
 def _score(way: Way, policy: Tenant, known: Known) -> Scored:
@@ -144,13 +147,16 @@ def _promise(way: Way, num_draft_tokens: int, known: Known) -> float:
     return goodput(sources_of(way, known, num_draft_tokens), num_draft_tokens, known.load, known.step_times)
 
 
-def _fan_out(chosen: Scored, policy: Tenant, known: Known) -> int:
+def _fan_out(chosen: Scored, policy: Tenant, known: Known, current: Decision | None) -> int:
+    """One more or less than now is no reason to change."""
     sources = dict(zip(chosen.way, sources_of(chosen.way, known, chosen.num_draft_tokens), strict=True))
     remote = next((source for name, source in sources.items() if name != NGRAM), None)
     if remote is None:
         return 0
     rows = known.load.other_rows + known.load.num_sequences
-    return best_fan_out(policy.fan_out, chosen.num_draft_tokens, remote, known.step_times.seconds(rows))
+    best = best_fan_out(policy.fan_out, chosen.num_draft_tokens, remote, known.step_times.seconds(rows))
+    held = current.fan_out if current is not None and current.way == chosen.way else best
+    return held if abs(best - held) <= 1 and held <= policy.fan_out else best
 
 
 def _ways(allowed: Collection[str]) -> Iterator[Way]:

@@ -146,6 +146,19 @@ def test_a_few_passes_close_no_gate() -> None:
     assert decide(gated, known(evidence=evidence(model=0.0, passes=3))).way == ("draft_model", "ngram")
 
 
+def test_a_k_outside_a_changed_range_is_left_at_once() -> None:
+    current = Decision(way=("draft_model",), num_draft_tokens=8, fan_out=4, reason=Reason.BEST)
+    assert decide(replace(AUTO, num_draft_tokens=3), known(), current).num_draft_tokens == 3
+    few = replace(current, num_draft_tokens=2)
+    assert decide(replace(AUTO, min_draft_tokens=6), known(), few).num_draft_tokens >= 6
+
+
+def test_one_outcome_more_or_less_is_no_reason_to_change() -> None:
+    best = decide(AUTO, known())
+    for fan_out, expected in ((best.fan_out - 1, best.fan_out - 1), (best.fan_out - 2, best.fan_out)):
+        assert decide(AUTO, known(), replace(best, fan_out=fan_out)).fan_out == expected
+
+
 def test_a_slow_drafter_gets_fewer_outcomes_to_draft_for() -> None:
     slow = DraftTimes()
     slow.note(draft_us=16000, wire_us=500, num_draft_tokens=4)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.evidence import Trial
 from gateway.proposers.ngram import NgramDrafts
 from slipstream.exchange import Commit, Draft, LawKind
+from slipstream.proposers.suffix_index import SuffixIndex
+from slipstream.proposers.suffix_text import SuffixText
 from slipstream.wire.codec import draft_from_wire
 from slipstream.wire.v1 import exchange_pb2
 
@@ -75,3 +78,26 @@ def test_a_commit_that_a_move_has_taken_in_already_is_not_counted_twice() -> Non
 def test_a_match_shorter_than_asked_for_drafts_nothing() -> None:
     assert not Started([1, 2, 3, 4, 9, 2, 3, 4], min_match=4).sent
     assert Started([1, 2, 3, 4, 9, 1, 2, 3, 4], min_match=4).last_path[:2] == [9, 1]
+
+
+def test_while_silent_it_reads_on_and_is_scored_and_begins_at_once_when_asked() -> None:
+    sent: list[exchange_pb2.Draft] = []
+    trials: list[Trial] = []
+    drafts = NgramDrafts(7, 2, sent.append, on_trial=trials.append)
+    drafts.redraft(0, is_alone=True)
+    drafts.start([1, 2, 3, 4, 1, 2])
+    drafts.observe(Commit(7, 6, (3, 4, 1, 9)))
+    assert sent == []
+    assert trials == [Trial(8, 3, is_long=False)]
+    drafts.observe(Commit(7, 10, (1, 2)))
+    drafts.redraft(2, is_alone=True)
+    (draft,) = sent
+    assert (draft.base, draft_from_wire(draft).tokens[0].token_id) == (12, 3)
+
+
+def test_it_drafts_from_the_index_that_it_is_given() -> None:
+    shared = SuffixText(100)
+    shared.add([50, 51, 52, 53])
+    sent: list[exchange_pb2.Draft] = []
+    NgramDrafts(7, 1, sent.append, index=SuffixIndex(shared)).start([8, 50, 51])
+    assert [token.token_id for token in draft_from_wire(sent[0]).tokens] == [52, 53]
