@@ -88,6 +88,18 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {"ROWS": 16, "BLOCK_N": 64, "BLOCK_K": 128, "EVEN": True, "OVERLAP": True},
         4,
     ),
+    "low rank, down": (
+        "low_rank:_project_down_kernel",
+        "*bf16 *bf16 *i32 *i32 *bf16 i32 i32",
+        {"ROWS": 16, "RANKS": 16, "BLOCK_K": 64, "OVERLAP": True},
+        4,
+    ),
+    "low rank, up": (
+        "low_rank:_add_up_kernel",
+        "*bf16 *bf16 *bf16 *i32 *i32 i32 i32",
+        {"ROWS": 16, "RANKS": 16, "BLOCK_N": 64, "OVERLAP": True},
+        4,
+    ),
     "limits": (
         "row_limits:_row_limits_kernel",
         "*fp32 *i32 *fp32 *i32 *fp32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32",
