@@ -50,7 +50,7 @@ class Eagle3Training:
         return deep_acceptance(rows)
 
     def train_step(self, rows: torch.Tensor) -> torch.Tensor:
-        """Sums over the first step's learned tokens: loss of all steps together, acceptance, and how many they are."""
+        """Sums over the first step's learned tokens: mean loss of all steps, acceptance, and how many they are."""
         token_ids = self.token_ids[rows].long()
         with torch.no_grad():
             target_hidden, states = self._target.forward_dense_tapped(token_ids, self.head.config.layer_ids)
@@ -58,7 +58,7 @@ class Eagle3Training:
         losses, hidden, gradients = [], [], []
         for step, z in enumerate(outputs):
             drafted, sums = self._loss(step, z, target_hidden, self._answers[rows])
-            weight = self.settings.step_decay**step
+            weight = self._step_weights[step]
             hidden.append(drafted)
             gradients.append(sums.hidden_grad * weight)
             losses.append((weight * sums.loss / max(len(drafted), 1), sums.accepted, len(drafted)))
@@ -66,7 +66,7 @@ class Eagle3Training:
         self.master.gather_gradients()
         self.optimizer.step(self.step / self.num_steps)
         self.master.publish()
-        mean = torch.stack([loss for loss, _, _ in losses]).sum()
+        mean = torch.stack([loss for loss, _, _ in losses]).sum() / sum(self._step_weights)
         _, accepted, count = losses[0]
         return torch.stack((mean * count, accepted, accepted.new_tensor(count)))
 
@@ -82,6 +82,10 @@ class Eagle3Training:
             drafted.detach(), wanted, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
         )
         return drafted, sums
+
+    @property
+    def _step_weights(self) -> list[float]:
+        return [self.settings.step_decay**step for step in range(self.settings.unroll_steps)]
 
     @property
     def _num_draft_tokens(self) -> int:
