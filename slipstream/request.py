@@ -184,6 +184,7 @@ class SequenceRequest:
     deadline_ms: int = 0  # 0 = none
     request_id: str = ""  # the client's, for logs
     features: str = ""  # names the features that the verifier is to send and the drafter builds on; empty = none
+    traceparent: str = ""  # W3C trace context of the request's span in the gateway; empty = not traced
 
     def __post_init__(self) -> None:
         n = len(self.token_ids)

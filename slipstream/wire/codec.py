@@ -57,6 +57,7 @@ def open_to_wire(request: SequenceRequest) -> pb.Open:
         deadline_ms=request.deadline_ms,
         request_id=request.request_id,
         features=request.features,
+        traceparent=request.traceparent,
     )
 
 
@@ -81,6 +82,7 @@ def open_from_wire(message: pb.Open) -> SequenceRequest:
         deadline_ms=message.deadline_ms,
         request_id=message.request_id,
         features=message.features,
+        traceparent=message.traceparent,
     )
 
 

@@ -238,6 +238,7 @@ class Open(_message.Message):
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     token_ids: _builtins.bytes
     """int32 [n], the committed prefix: prompt, then output so far"""
@@ -270,6 +271,8 @@ class Open(_message.Message):
     """the client's, for logs; empty = none"""
     features: _builtins.str
     """verifier: send these features; drafter: these will come; empty = none"""
+    traceparent: _builtins.str
+    """W3C trace context of the request's span in the gateway; empty = not traced"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -298,10 +301,11 @@ class Open(_message.Message):
         deadline_ms: _builtins.int = ...,
         request_id: _builtins.str = ...,
         features: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "features", b"features", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "features", b"features", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "traceparent", b"traceparent", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
