@@ -34,7 +34,7 @@ def main(
         typer.Option(help="Folder of the target, for a stored draft or an EAGLE-3 head; a draft finds it by name."),
     ] = None,
     listen: command_line.Listen = DEFAULT_LISTEN,
-    proposer: Annotated[str, typer.Option(help="How to draft: draft_model or eagle3.")] = "draft_model",
+    proposer: Annotated[str, typer.Option(help="How to draft: draft_model, pard or eagle3.")] = "draft_model",
     device: command_line.Device = "cpu",
     dtype: command_line.Dtype = "bfloat16",
     max_model_len: command_line.MaxModelLen = 0,

@@ -85,7 +85,7 @@ class Drafter:
         self._pool = BlockPool(own.num_blocks, own.block_size)
         # A sequence that fits alone can always be drafted for once the others make room.
         self._limits = replace(own, max_model_len=min(own.max_model_len, own.num_blocks * own.block_size))
-        self._planner = Planner(self._pool, limits)
+        self._planner = Planner(self._pool, limits, self._limits)
         self._max_branches = limits.max_branches
         self._model = model
         self._max_num_seqs = max_num_seqs

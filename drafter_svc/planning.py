@@ -14,7 +14,7 @@ from drafter_svc.config import RowLimits
 from drafter_svc.draft_sequence import DraftSequence
 from drafter_svc.enumeration import MAX_RANKS, Outcome
 from drafter_svc.path import Path
-from drafter_svc.proposers.proposer import Row
+from drafter_svc.proposers.proposer import Limits, Row
 from slipstream.cache.block_pool import BlockPool, OutOfBlocks
 
 _CATCH_UP_TOKENS: Final = 32  # a row with more to feed is a prompt and shares the prefill budget
@@ -35,9 +35,10 @@ class Plan:
 
 
 class Planner:
-    def __init__(self, pool: BlockPool, limits: RowLimits) -> None:
+    def __init__(self, pool: BlockPool, limits: RowLimits, own: Limits) -> None:
         self._pool = pool
         self._limits = limits
+        self._own = own  # the proposer's
 
     def plan(self, sequences: Collection[DraftSequence]) -> Plan:
         plan = Plan()
@@ -71,7 +72,7 @@ class Planner:
 
     def _add_trunk(self, plan: Plan, sequence: DraftSequence, most: int, sequences: Collection[DraftSequence]) -> None:
         num_tokens = min(most, sequence.num_to_feed(sequence.trunk))
-        end = sequence.start_of(sequence.trunk) + num_tokens
+        end = self._end(sequence, sequence.trunk, num_tokens)
         while not _grow(sequence.trunk, end):
             if not _evict_branch(sequences):
                 sequence.starve()
@@ -82,9 +83,10 @@ class Planner:
         unfinished = [(branch, s) for s in sequences for branch in s.unfinished_branches()]
         for branch, sequence in sorted(unfinished, key=lambda pair: -pair[0].probability):
             num_tokens = sequence.num_to_feed(branch)
-            if num_tokens > self._left(plan):
+            end = self._end(sequence, branch, num_tokens)
+            if end - sequence.start_of(branch) > self._left(plan):
                 return
-            if _grow(branch, sequence.start_of(branch) + num_tokens):
+            if _grow(branch, end):
                 self._add(plan, sequence, branch, num_tokens)
             else:
                 sequence.drop_branch(branch)
@@ -109,7 +111,7 @@ class Planner:
             return True
         branch, copies = begun
         num_tokens = sequence.num_to_feed(branch)
-        if not _grow(branch, sequence.start_of(branch) + num_tokens):
+        if not _grow(branch, self._end(sequence, branch, num_tokens)):
             sequence.drop_branch(branch)
             return False
         plan.copies += copies
@@ -117,26 +119,33 @@ class Planner:
         return True
 
     def _add(self, plan: Plan, sequence: DraftSequence, path: Path, num_tokens: int) -> None:
-        token_ids = sequence.tokens_to_feed(path)
-        is_whole = num_tokens == len(token_ids)
+        token_ids, start = sequence.tokens_to_feed(path), sequence.start_of(path)
+        num_wanted = _num_wanted(sequence, path, num_tokens)
+        is_whole = num_wanted > 0
         row = Row(
             token_ids=token_ids[:num_tokens],
-            start=sequence.start_of(path),
+            start=start,
             block_ids=tuple(path.table.block_ids),
             drawing=sequence.drawing,
             draw=path.draw,
-            num_wanted=max(1, path.goal - len(path.tokens)) if is_whole else 0,
+            num_wanted=num_wanted,
             num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if is_whole else 0,
             rules=sequence.rules,
             drafted=[token.token_id for token in path.tokens] if sequence.rules else (),
             features=sequence.features_to_feed(path, num_tokens),
         )
         plan.rows.append(PlannedRow(sequence, path, row))
-        plan.num_tokens += num_tokens
+        plan.num_tokens += self._end(sequence, path, num_tokens) - start
+
+    def _end(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
+        """Where the KV ends that a row of `num_tokens` writes. What lies past its tokens never counts as computed."""
+        num_past = max(0, self._own.at_once(_num_wanted(sequence, path, num_tokens)) - 1)
+        return sequence.start_of(path) + num_tokens + num_past
 
     def _left(self, plan: Plan) -> int:
         """Tokens that may still be fed; none once the rows are full."""
-        return self._limits.max_tokens - plan.num_tokens if len(plan.rows) < self._limits.max_rows else 0
+        has_room = len(plan.rows) < self._limits.max_rows
+        return max(0, self._limits.max_tokens - plan.num_tokens) if has_room else 0
 
     def _is_prefill(self, sequence: DraftSequence) -> bool:
         return sequence.num_to_feed(sequence.trunk) > _CATCH_UP_TOKENS
@@ -149,6 +158,12 @@ class Planner:
     def _blocks_for(self, sequence: DraftSequence) -> int:
         tokens = len(sequence.committed) + sequence.num_draft_tokens
         return min(self._pool.num_blocks, -(-tokens // self._pool.block_size))
+
+
+def _num_wanted(sequence: DraftSequence, path: Path, num_tokens: int) -> int:
+    """Draft tokens to ask of a row that feeds `num_tokens`; none before all that stands before them is fed."""
+    is_whole = sequence.start_of(path) + num_tokens == len(sequence.committed) + len(path.tokens)
+    return max(1, path.goal - len(path.tokens)) if is_whole else 0
 
 
 def _grow(path: Path, num_tokens: int) -> bool:

@@ -20,8 +20,9 @@ from slipstream.request import VerificationMode
 NONE = "none"
 AUTO = "auto"
 DRAFT_MODEL = "draft_model"  # as a drafter service calls it
+PARD = "pard"
 EAGLE3 = "eagle3"
-PROPOSERS = (NGRAM, DRAFT_MODEL, EAGLE3)  # all there are; what costs least first
+PROPOSERS = (NGRAM, PARD, DRAFT_MODEL, EAGLE3)  # all there are; what costs least first
 MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
 FIXED, GOODPUT = "fixed", "goodput"
 MAX_DRAFT_TOKENS = 64

@@ -9,7 +9,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import Final
 
-from gateway.tenants import DRAFT_MODEL, EAGLE3
+from gateway.tenants import DRAFT_MODEL, EAGLE3, PARD
 from launcher import rules
 from launcher.rules import MAX_PORT, Rule
 from slipstream.config import DTYPES
@@ -42,7 +42,7 @@ VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
 }
 DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
     "target_model": rules.existing_path(optional=True),
-    "proposer": rules.one_of((DRAFT_MODEL, EAGLE3)),
+    "proposer": rules.one_of((DRAFT_MODEL, PARD, EAGLE3)),
     "max_branches": rules.whole(0, 64),
     "stop_below": rules.share(),
 }

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from drafter_svc.config import DrafterConfig
-from drafter_svc.proposers import draft_model, eagle3
+from drafter_svc.proposers import draft_model, eagle3, pard
 from drafter_svc.proposers.proposer import Proposer
 
-NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME)
+NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME, pard.NAME)
 
 
 def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
@@ -18,4 +18,6 @@ def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
         return draft_model.load_draft_model(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
     if config.proposer == eagle3.NAME:
         return eagle3.load_eagle3_drafts(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
+    if config.proposer == pard.NAME:
+        return pard.load_parallel_draft(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
     raise ValueError(f"proposer is {config.proposer!r}; it must be one of {', '.join(NAMES)}")

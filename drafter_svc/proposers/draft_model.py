@@ -11,7 +11,7 @@ from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import make_runner
+from slipstream.engine.model_runner import ModelRunner, make_runner
 from slipstream.models.draft_checkpoint import draft_tokens
 
 NAME: Final = "draft_model"
@@ -28,21 +28,10 @@ class Runner(Protocol):
 class DraftModel:
     """One forward pass per draft step."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        limits: Limits,
-        *,
-        num_target_ids: int,  # ids from here on are padding and never drafted
-        num_kept: int,
-        target_ids: torch.Tensor
-        | None = None,  # [draft vocab] int64: the token that each logit is for; None = its index
-    ) -> None:
+    def __init__(self, runner: Runner, limits: Limits, choice: TokenChoice) -> None:
         self.limits = limits
         self._runner = runner
-        self._choice = TokenChoice(
-            vocab_size=limits.vocab_size, num_target_ids=num_target_ids, num_kept=num_kept, target_ids=target_ids
-        )
+        self._choice = choice
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._runner.copy_blocks(pairs)
@@ -59,17 +48,25 @@ class DraftModel:
 def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> DraftModel:
     """The proposer of a checkpoint; the checkpoint may know a part of the vocabulary only (`d2t`)."""
     runner = make_runner(engine)
-    limits = Limits(
+    choice = load_token_choice(engine, runner, num_target_ids=num_target_ids, num_kept=num_kept)
+    return DraftModel(runner, limits_of(runner), choice)
+
+
+def limits_of(runner: ModelRunner) -> Limits:
+    return Limits(
         num_blocks=runner.kv_cache.num_blocks,
         block_size=runner.kv_cache.block_size,
         max_model_len=runner.max_model_len,
         vocab_size=runner.config.vocab_size,
         eos_token_ids=tuple(runner.config.eos_token_ids),
     )
+
+
+def load_token_choice(engine: EngineConfig, runner: ModelRunner, *, num_target_ids: int, num_kept: int) -> TokenChoice:
+    """How tokens are drawn from what this checkpoint's runner puts out."""
     target_ids = draft_tokens(engine.model)
-    return DraftModel(
-        runner,
-        limits,
+    return TokenChoice(
+        vocab_size=runner.config.vocab_size,
         num_target_ids=min(num_target_ids, runner.config.vocab_size),
         num_kept=num_kept,
         target_ids=None if target_ids is None else target_ids.to(engine.device),

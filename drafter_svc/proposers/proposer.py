@@ -65,6 +65,11 @@ class Limits:
     vocab_size: int  # token ids that can be fed
     eos_token_ids: tuple[int, ...] = ()  # the model's own end tokens, not drafted before min_tokens
     feature_size: int = 0  # numbers of a target's feature of one token, which rows then hold; 0 = it needs none
+    num_lookahead: int = 0  # positions past its end that a row may write KV to, which nobody reads in a later step
+
+    def at_once(self, num_wanted: int) -> int:
+        """How many tokens one row draws, each after the first at the price of a position past its end."""
+        return min(num_wanted, self.num_lookahead + 1)
 
 
 class Proposer(Protocol):

@@ -12,7 +12,8 @@ import torch
 from drafter_svc.config import RowLimits
 from drafter_svc.drafter import Committed, Drafter, Opened
 from drafter_svc.proposers.draft_model import NAME, DraftModel
-from drafter_svc.proposers.proposer import Limits
+from drafter_svc.proposers.proposer import Limits, Proposer
+from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.engine.batch import Chunk
 from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, ModelInfo, SequenceFailure
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
@@ -49,7 +50,12 @@ class ScriptedRunner:
         for chunk in chunks:
             positions = np.arange(chunk.start, chunk.end)
             self._slots_of(chunk)[positions] = chunk.token_ids
-        rows = [self.logits(self._context(chunk)) for chunk in chunks if chunk.num_logits]
+        rows = [
+            self.logits(context[: len(context) - after])
+            for chunk in chunks
+            for context in [self._context(chunk)]
+            for after in reversed(range(chunk.num_logits))
+        ]
         return torch.tensor(np.array(rows, dtype=np.float32).reshape(len(rows), -1 if rows else VOCAB))
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -81,6 +87,14 @@ class _TableView:
         self.slots[self._where(positions)] = token_ids
 
 
+def token_choice(num_target_ids: int = VOCAB, target_ids: torch.Tensor | None = None) -> TokenChoice:
+    return TokenChoice(vocab_size=VOCAB, num_target_ids=num_target_ids, num_kept=8, target_ids=target_ids)
+
+
+def draft_model(runner: ScriptedRunner, limits: Limits) -> Proposer:
+    return DraftModel(runner, limits, token_choice())
+
+
 @dataclass
 class Setup:
     """A drafter on a scripted model."""
@@ -95,6 +109,8 @@ class Setup:
     max_num_seqs: int = 8
     logits: Callable[[Sequence[int]], npt.NDArray[np.float32]] = context_logits
     clock: Callable[[], float] = lambda: 0.0
+    proposer: Callable[[ScriptedRunner, Limits], Proposer] = draft_model
+    proposers: tuple[str, ...] = (NAME,)
     runner: ScriptedRunner = field(init=False)
     drafter: Drafter = field(init=False)
 
@@ -107,7 +123,7 @@ class Setup:
         )
         self.runner = ScriptedRunner(limits, self.logits)
         self.drafter = Drafter(
-            DraftModel(self.runner, limits, num_target_ids=VOCAB, num_kept=8),
+            self.proposer(self.runner, limits),
             RowLimits(
                 max_rows=self.max_rows,
                 max_tokens=self.max_tokens,
@@ -119,7 +135,7 @@ class Setup:
                 vocabulary_hash=VOCABULARY_HASH,
                 vocab_size=VOCAB,
                 max_model_len=self.max_model_len,
-                proposers=(NAME,),
+                proposers=self.proposers,
             ),
             max_num_seqs=self.max_num_seqs,
             clock=self.clock,

@@ -19,7 +19,9 @@ class Planned:
         self.pool = BlockPool(num_blocks, 4)
         self.limits = Limits(num_blocks=num_blocks, block_size=4, max_model_len=num_blocks * 4, vocab_size=VOCAB)
         self.planner = Planner(
-            self.pool, RowLimits(max_rows=max_rows, max_tokens=max_tokens, max_prefill_tokens=max_prefill_tokens)
+            self.pool,
+            RowLimits(max_rows=max_rows, max_tokens=max_tokens, max_prefill_tokens=max_prefill_tokens),
+            self.limits,
         )
         self.sequences: list[DraftSequence] = []
 

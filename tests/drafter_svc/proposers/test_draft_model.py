@@ -16,7 +16,7 @@ from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
 from slipstream.exchange import LAW_TOTAL, LawKind
 from slipstream.request import SamplingParams, VerificationMode
-from tests.drafter_svc.scripted import VOCAB, ScriptedRunner
+from tests.drafter_svc.scripted import VOCAB, ScriptedRunner, token_choice
 from tests.tiny_models import make_checkpoint
 
 RATIO, COUPLED = VerificationMode.RATIO, VerificationMode.COUPLED
@@ -112,7 +112,7 @@ def scripted(num_target_ids: int = VOCAB, target_ids: torch.Tensor | None = None
         return np.arange(vocab, dtype=np.float32) / 3
 
     runner = ScriptedRunner(limits, logits)
-    return DraftModel(runner, limits, num_target_ids=num_target_ids, num_kept=8, target_ids=target_ids)
+    return DraftModel(runner, limits, token_choice(num_target_ids, target_ids))
 
 
 @pytest.mark.parametrize("temperature, mode", [(0.0, RATIO), (1.0, RATIO), (1.0, COUPLED)])

@@ -48,7 +48,8 @@ def test_a_rows_end_is_where_its_first_draft_token_stands() -> None:
 
 
 def test_every_name_makes_a_proposer_and_no_other_does(tmp_path: Path) -> None:
-    folders = dict.fromkeys(NAMES, make_checkpoint(tmp_path / "tiny")) | {"eagle3": make_head(tmp_path / "head")}
+    model = make_checkpoint(tmp_path / "tiny", pard_token=3)
+    folders = dict.fromkeys(NAMES, model) | {"eagle3": make_head(tmp_path / "head")}
     for name in NAMES:
         engine = EngineConfig(model=folders[name], dtype="float32", num_kv_blocks=8)
         assert make_proposer(DrafterConfig(engine=engine, proposer=name), 320).limits.num_blocks == 8
