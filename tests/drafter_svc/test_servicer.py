@@ -9,13 +9,24 @@ from typing import Any, cast
 
 import pytest
 
-from drafter_svc.drafter import Closed, Committed, Event, Opened, StreamEnded, Updated
+from drafter_svc.drafter import Closed, Committed, Event, Opened, StreamEnded, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.servicer import Context, DrafterServicer
 from slipstream.errors import VocabularyMismatch
-from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, DraftToken, LawKind, ModelInfo, SequenceFailure
+from slipstream.exchange import (
+    Commit,
+    CommitBatch,
+    Draft,
+    DraftBatch,
+    DraftToken,
+    Features,
+    LawKind,
+    ModelInfo,
+    SequenceFailure,
+)
 from slipstream.exchange import Update as UpdateMessage
 from slipstream.wire import codec
+from slipstream.wire.features import features_to_wire
 from slipstream.wire.v1 import drafter_pb2 as pb
 from slipstream.wire.v1 import exchange_pb2
 from tests.drafter_svc.scripted import request
@@ -61,19 +72,22 @@ def servicer(events: list[Event]) -> DrafterServicer:
 async def test_each_message_is_one_event_of_its_stream(servicer: DrafterServicer, events: list[Event]) -> None:
     call = Call(servicer)
     update, commits = UpdateMessage(7, 4, 2, 0), CommitBatch((Commit(7, 5, (1, 2)),))
+    features = Features(7, 3, b"1234")
     for message in (
         pb.DraftRequest(open=codec.open_to_wire(request())),
         pb.DraftRequest(update=codec.update_to_wire(update)),
+        pb.DraftRequest(features=exchange_pb2.FeatureBatch(features=[features_to_wire(features)])),
         pb.DraftRequest(commits=codec.commit_batch_to_wire(commits)),
         pb.DraftRequest(close=codec.close_to_wire(7)),
     ):
         call.requests.put_nowait(message)
     call.requests.put_nowait(None)
     await asyncio.wait_for(call.task, 2)
-    opened, updated, committed, closed, ended = events
+    opened, updated, told, committed, closed, ended = events
     assert isinstance(opened, Opened)
     assert opened.request == request()
     assert updated == Updated(1, update)
+    assert told == Told(1, (features,))
     assert isinstance(committed, Committed)
     assert committed.batch == commits
     assert (closed, ended) == (Closed(1, 7), StreamEnded(1))

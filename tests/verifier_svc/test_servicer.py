@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from slipstream.errors import InvalidRequest, Unavailable
-from slipstream.exchange import Commit, CommitBatch, DraftBatch, SequenceFailure, Update
+from slipstream.exchange import Commit, CommitBatch, DraftBatch, Features, FeaturesWanted, SequenceFailure, Update
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.wire import codec
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2
@@ -24,6 +24,8 @@ def test_each_kind_of_request_is_unpacked():
     assert to_message(request(update=exchange_pb2.Update(sequence_id=7, num_draft_tokens=3))) == Update(7, 3, 0, 0)
     assert to_message(request(close=codec.close_to_wire(7))) == Close(7)
     assert to_message(request(drafts=exchange_pb2.DraftBatch())) == DraftBatch(())
+    wanted = exchange_pb2.FeaturesWanted(sequence_id=7, start=3)
+    assert to_message(request(features_wanted=wanted)) == FeaturesWanted(7, 3)
     assert to_message(request()) is None
 
 
@@ -53,6 +55,13 @@ def test_all_commits_of_a_step_are_one_message_and_each_failure_another():
     responses = list(to_responses(StreamOutput(1, commits, failures)))
     assert [response.WhichOneof("message") for response in responses] == ["commits", "error", "error"]
     assert [commit.sequence_id for commit in responses[0].commits.commits] == [1, 2]
+
+
+def test_features_go_before_the_commits_of_their_step_in_bounded_messages():
+    features = tuple(Features(1, start, bytes(200 << 10)) for start in (0, 100))
+    responses = list(to_responses(StreamOutput(1, CommitBatch((Commit(1, 200, (4,)),)), (), features)))
+    assert [response.WhichOneof("message") for response in responses] == ["features", "features", "commits"]
+    assert [response.features.features[0].start for response in responses[:2]] == [0, 100]
 
 
 def test_a_step_without_commits_sends_no_empty_message():

@@ -83,6 +83,7 @@ def make_request(**changes: object) -> SequenceRequest:
         "vocabulary_hash": "ab12",
         "deadline_ms": 77,
         "request_id": "r-1",
+        "features": "c" * 64,
     }
     return SequenceRequest(**(values | changes))  # type: ignore[arg-type]
 
@@ -146,7 +147,13 @@ def test_commits_and_step_report_come_back_as_they_were() -> None:
 
 def test_model_info_comes_back_as_it_was() -> None:
     info = ModelInfo(
-        name="m", vocabulary_hash="ff", vocab_size=10, max_model_len=64, stop_token_ids=(2,), proposers=("draft_model",)
+        name="m",
+        vocabulary_hash="ff",
+        vocab_size=10,
+        max_model_len=64,
+        stop_token_ids=(2,),
+        proposers=("eagle3",),
+        features="c" * 64,
     )
     assert codec.model_info_from_wire(codec.model_info_to_wire(info)) == info
 
