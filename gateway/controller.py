@@ -132,6 +132,7 @@ class Controller:
         if _tells_the_same(before, group.decision):
             return
         self._on_change(group, before)
+        group.probing.note_end(changed=True)
         for member in list(group.members):
             if member is not group.prober:
                 member.take_up(group.decision)
@@ -203,9 +204,10 @@ class Controller:
         prober, group.prober = group.prober, None
         before = group.decision
         self.reconsider(group)
-        changed = not _tells_the_same(before, group.decision)
-        group.probing.note_end(changed=changed)
-        if prober in group.members and not changed:  # else it has been told
+        if not _tells_the_same(before, group.decision):
+            return  # all have been told
+        group.probing.note_end(changed=False)
+        if prober in group.members:
             prober.take_up(group.decision)
 
     def _load(self, group: Group) -> Load:

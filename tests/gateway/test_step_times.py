@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.step_times import DraftTimes, StepTimes
@@ -42,6 +42,7 @@ def test_the_newest_measurements_count_most() -> None:
     assert times.seconds(4) == pytest.approx(0.030, abs=0.001)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 512), st.floats(1e-4, 1.0)), min_size=1, max_size=30))
 def test_more_tokens_never_take_less_time(points: list[tuple[int, float]]) -> None:
     times = measured(*points)

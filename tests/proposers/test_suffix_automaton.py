@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.proposers.suffix_automaton import BREAK, SuffixAutomaton, SuffixCursor
@@ -27,6 +27,7 @@ def automaton_of(text: list[int]) -> SuffixAutomaton:
     return automaton
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_it_knows_the_longest_suffix_that_stood_before_and_where(text: list[int]) -> None:
     automaton = SuffixAutomaton()
@@ -38,6 +39,7 @@ def test_it_knows_the_longest_suffix_that_stood_before_and_where(text: list[int]
         assert length == 0 or (end < len(sofar) and sofar[end - length : end] == sofar[-length:])
 
 
+@settings(deadline=None)
 @given(TEXTS, TEXTS, st.integers(1, 6))
 def test_a_cursor_finds_the_longest_suffix_of_another_text(text: list[int], other: list[int], most: int) -> None:
     automaton = automaton_of(text)
@@ -50,6 +52,7 @@ def test_a_cursor_finds_the_longest_suffix_of_another_text(text: list[int], othe
         assert length == 0 or text[end - length : end] == tail[-length:]
 
 
+@settings(deadline=None)
 @given(TEXTS, TEXTS, TEXTS)
 def test_a_cursor_sees_what_its_text_gains(text: list[int], gained: list[int], other: list[int]) -> None:
     automaton = automaton_of(text)
@@ -61,6 +64,7 @@ def test_a_cursor_sees_what_its_text_gains(text: list[int], gained: list[int], o
         cursor.advance([*tail, token_id])
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_it_has_at_most_two_states_a_token(text: list[int]) -> None:
     assert len(automaton_of(text)._length) <= 2 * len(text) + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.proposers.suffix_index import MIN_MATCH, SuffixIndex
@@ -28,6 +28,7 @@ def continues(text: list[int], tail: list[int], length: int, path: tuple[int, ..
     )
 
 
+@settings(deadline=None)
 @given(TOKENS, st.lists(TOKENS, max_size=3))
 def test_it_finds_the_longest_match_in_its_own_and_in_shared_text(own: list[int], others: list[list[int]]) -> None:
     shared = SuffixText(1000)
@@ -46,6 +47,7 @@ def test_it_finds_the_longest_match_in_its_own_and_in_shared_text(own: list[int]
         assert not path or any(continues(text, sofar, index.match_length, path) for text in [sofar, *others])
 
 
+@settings(deadline=None)
 @given(TOKENS, TOKENS)
 def test_reading_at_once_and_one_by_one_gives_the_same(own: list[int], other: list[int]) -> None:
     proposals = []

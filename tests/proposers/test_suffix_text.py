@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.proposers.suffix_automaton import BREAK
 from slipstream.proposers.suffix_text import SuffixText
 
 
+@settings(deadline=None)
 @given(st.integers(2, 40), st.lists(st.lists(st.integers(0, 9), max_size=60), max_size=12))
 def test_it_never_holds_more_than_it_may(max_tokens: int, texts: list[list[int]]) -> None:
     recent = SuffixText(max_tokens)
