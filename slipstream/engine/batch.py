@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from slipstream.kernels.low_rank import RowGroups
+
 LONGEST_PADDED_QUERY = 32  # longer chunks attend alone: padding them would cost more than a call
 
 
@@ -23,6 +25,7 @@ class Chunk:
     block_ids: Sequence[int]  # the sequence's block table; covers start + len(token_ids) tokens
     num_logits: int  # for how many of the last tokens logits are wanted, 0..len(token_ids)
     wants_features: bool = False  # the tokens' features are kept (feature_tap.py)
+    adapter: int | None = None  # slot of the adapter that the sequence has; None: the model as it is
 
     @property
     def end(self) -> int:
@@ -81,6 +84,7 @@ class ForwardBatch:
     spans: tuple[tuple[int, int], ...]  # per sequence: number of query tokens, context length; for planning on the host
     block_size: int
     first_blocks: tuple[int | None, ...] = ()  # per sequence: its first block, if its blocks follow one another
+    adapted: RowGroups | None = None  # tokens by their sequences' adapters; None: there are none
 
     @classmethod
     def build(cls, chunks: Sequence[Chunk], block_size: int, device: torch.device) -> ForwardBatch:
@@ -106,6 +110,7 @@ class ForwardBatch:
             logits_rows=tensor(np.concatenate(rows)),
             spans=tuple((length, chunk.end) for length, chunk in zip(lengths, chunks, strict=True)),
             block_size=block_size,
+            adapted=RowGroups.of([chunk.adapter for chunk in chunks], lengths, device),
             first_blocks=tuple(_first_of_run(chunk.block_ids[: -(-chunk.end // block_size)]) for chunk in chunks),
         )
 

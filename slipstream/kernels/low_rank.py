@@ -44,7 +44,7 @@ class RowGroups:
         """The same cut into tiles: slots [num_tiles] int32, rows [num_tiles, TILE_ROWS] int32; made once a pass."""
         slots, tiles = [], []
         for slot, rows in self.groups:
-            for tile in rows.split(TILE_ROWS):
+            for tile in torch.split(rows, TILE_ROWS):
                 slots.append(slot)
                 tiles.append(torch.nn.functional.pad(tile.int(), (0, TILE_ROWS - len(tile)), value=NO_ROW))
         stacked = torch.stack(tiles)

@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.attention import paged_attention
+from slipstream.kernels.low_rank import RowGroups
 from slipstream.kernels.rotary import rotary, rotary_write_kv
 from slipstream.layers.linear import Linear, make_summed_linear, pad_rows
 from slipstream.layers.norm import RMSNorm
@@ -42,13 +43,13 @@ class Attention(nn.Module):
         value_cache: torch.Tensor,  # the same shape
         batch: ForwardBatch,
     ) -> torch.Tensor:
-        query_key, value = self._unrotated(x)
+        query_key, value = self._unrotated(x, batch.adapted)
         num_rows, num_tokens = x.shape[0], batch.token_ids.shape[0]
         if num_tokens < num_rows:
             query_key, value = query_key[:num_tokens], value[:num_tokens]
         query = rotary_write_kv(query_key, value, *cos_sin, key_cache, value_cache, batch.slot_mapping)
         attended = paged_attention(query, key_cache, value_cache, batch).flatten(-2)
-        output: torch.Tensor = self.o_proj(pad_rows(attended, num_rows))
+        output: torch.Tensor = self.o_proj(pad_rows(attended, num_rows), batch.adapted)
         return output
 
     def forward_dense(
@@ -71,10 +72,10 @@ class Attention(nn.Module):
         query, key = rotary(query_key, *cos_sin).split_with_sizes(heads, dim=-2)
         return query, key, value
 
-    def _unrotated(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _unrotated(self, x: torch.Tensor, adapted: RowGroups | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Queries and keys side by side, and values: [..., heads, head_dim]."""
         heads, kv_heads = self.num_heads, self.num_kv_heads
-        qkv: torch.Tensor = self.qkv_proj(x).unflatten(-1, (heads + 2 * kv_heads, self.head_dim))
+        qkv: torch.Tensor = self.qkv_proj(x, adapted).unflatten(-1, (heads + 2 * kv_heads, self.head_dim))
         query_key, value = qkv.split_with_sizes((heads + kv_heads, kv_heads), dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = query_key.split_with_sizes((heads, kv_heads), dim=-2)

@@ -7,6 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.kernels.linear import linear
+from slipstream.kernels.low_rank import RowGroups
+from slipstream.layers.low_rank import LowRank
 from slipstream.parallel.ranks import Ranks
 
 PACKED_FOR_ROWS = 16  # oneDNN lays the weight out for so many tokens; other counts run as fast
@@ -16,12 +18,16 @@ STRIDES = ((64, 8), (1 << 30, 32))  # (up to so many rows, padded to multiples o
 
 
 class Linear(nn.Module):
-    """x @ weight.T + bias. `pack()` gives up the plain weight for one that oneDNN reads twice as fast."""
+    """x @ weight.T + bias, and what adapters add for their rows.
+
+    `pack()` gives up the plain weight for one that oneDNN reads twice as fast.
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out_features, in_features, dtype=dtype))  # [out, in]
         self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype)) if bias else None
+        self.low_rank: LowRank | None = None  # where there may be adapters
         self._packed: torch.Tensor | None = None
 
     def pack(self) -> None:
@@ -29,8 +35,12 @@ class Linear(nn.Module):
         self._packed = pack_weight(self.weight)
         self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.product(x, self.bias)
+    def forward(self, x: torch.Tensor, adapted: RowGroups | None = None) -> torch.Tensor:
+        output = self.product(x, self.bias)
+        if adapted is not None:
+            assert self.low_rank is not None, "rows of an adapter, and no room for any"
+            self.low_rank.add_to(output, x, adapted)
+        return output
 
     def product(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._packed is None:
@@ -45,7 +55,8 @@ class SummedLinear(Linear):
         super().__init__(in_features, out_features, bias, dtype)
         self._ranks = ranks
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, adapted: RowGroups | None = None) -> torch.Tensor:
+        assert adapted is None, "several ranks run no adapters"
         summed = self._ranks.sum(self.product(x, None))
         return summed if self.bias is None else summed + self.bias  # once, not once a rank
 

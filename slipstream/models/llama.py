@@ -41,7 +41,7 @@ class DecoderLayer(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         x, residual = self.input_norm.add(x, residual)
         x, residual = self.mlp_norm.add(self.attention(x, cos_sin, *kv, batch), residual)
-        return self.mlp(x), residual
+        return self.mlp(x, batch.adapted), residual
 
     def forward_dense(self, hidden: torch.Tensor, cos_sin: CosSin, mask: torch.Tensor | None) -> torch.Tensor:
         hidden = hidden + self.attention.forward_dense(self.input_norm(hidden), cos_sin, mask)
