@@ -27,8 +27,9 @@ class Place:
     one_machine: bool
 
     def own(self, config: EngineConfig) -> EngineConfig:
-        """The configuration with this rank's device."""
-        return replace(config, device=f"cuda:{self.local_rank}") if config.device == "cuda" else config
+        """The configuration of this process alone, with its device."""
+        device = f"cuda:{self.local_rank}" if config.device == "cuda" else config.device
+        return replace(config, device=device, tensor_parallel_size=1)
 
 
 def make_store(num_ranks: int) -> TCPStore:

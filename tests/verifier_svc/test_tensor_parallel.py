@@ -168,8 +168,12 @@ def check_death_of_a_rank(process: subprocess.Popen[str]) -> None:
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
     assert errors.splitlines()[-1].endswith("verifier stopped: rank 1 of 2 was ended by signal 9")
+    wait_for_end(others)
+
+
+def wait_for_end(pids: list[int]) -> None:
     deadline = time.monotonic() + SECONDS
-    while (left := [pid for pid in others if runs(pid)]) and time.monotonic() < deadline:
+    while (left := [pid for pid in pids if runs(pid)]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
 
@@ -201,6 +205,17 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_step_ends_the_service_likewise
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_rank_0(checkpoint: Path) -> None:
+    process = start(checkpoint, "--tensor-parallel-size=3")
+    address_of(process)
+    others = ranks_of(process)
+    assert len(others) == 2
+    process.kill()
+    process.communicate()
+    wait_for_end(others)
 
 
 @pytest.mark.slow
