@@ -99,23 +99,25 @@ class LocalCrew:
         self._report = report
 
     def close(self) -> None:
-        """Whoever does not end when told, because it waits for a step that will not come, is killed."""
+        """Whoever does not end when told is killed: it may be waiting for a step that will not come."""
         if self._closing.is_set():
             return
         self._closing.set()
-        listening = self._joined and all(process.is_alive() for process in self._processes)
-        if listening:
-            _send_stop(self._ring)
-            _release(self._runner)
-        until = time.monotonic() + (END_SECONDS if listening else 0)
+        if self._joined and all(process.is_alive() for process in self._processes):
+            self._part(time.monotonic() + END_SECONDS)
         for process in self._processes:
-            process.join(max(0.0, until - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.kill()  # or it has ended
+            process.join()
         self._ring.close()
-        if listening:
-            leave()  # which would wait for the dead
+
+    def _part(self, until: float) -> None:
+        """All leave together, for leaving may wait for one another."""
+        _send_stop(self._ring)
+        _release(self._runner)
+        leaving = threading.Thread(target=leave, name="leave", daemon=True)
+        leaving.start()
+        for join_within in (*(process.join for process in self._processes), leaving.join):
+            join_within(max(0.0, until - time.monotonic()))
 
     def _watch(self) -> None:
         death = self._death(None)

@@ -208,13 +208,15 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_step_ends_the_service_likewise
 
 
 @pytest.mark.slow
-def test_no_rank_outlives_rank_0(checkpoint: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_rank_outlives_rank_0_however_it_ends(checkpoint: Path, number: signal.Signals) -> None:
     process = start(checkpoint, "--tensor-parallel-size=3")
     address_of(process)
     others = ranks_of(process)
     assert len(others) == 2
-    process.kill()
-    process.communicate()
+    process.send_signal(number)
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     wait_for_end(others)
 
 
