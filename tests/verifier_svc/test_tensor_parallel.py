@@ -187,8 +187,9 @@ def runs(pid: int) -> bool:
 
 
 def test_a_rank_that_is_killed_ends_the_service_with_its_name_and_leaves_no_process(
-    service: subprocess.Popen[str],
+    service: subprocess.Popen[str], stub: verifier_pb2_grpc.VerifierStub
 ) -> None:
+    """`stub`: it serves."""
     check_death_of_a_rank(service)
 
 
