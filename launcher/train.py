@@ -138,6 +138,58 @@ def eagle3(
 
 
 @app.command()
+def pard(
+    target: Target,
+    out: Out,
+    prompts: Prompts,
+    draft: Annotated[
+        Path | None, typer.Option(help="Stored draft to go on from; else some of target's layers.")
+    ] = None,
+    run: Run = Path("run"),
+    text: Text = None,
+    device: Device = "cuda",
+    minutes: Minutes = 10.0,
+    chat_tokens: ChatTokens = 25_165_824,
+    chat_batch: ChatBatch = 4096,
+    length: Length = 768,
+    train_tokens: TrainTokens = 120_000_000,
+    layers: Annotated[int, typer.Option(help="Of the draft, without --draft.")] = 4,
+    draft_vocab: DraftVocab = 12288,
+    parallel: Annotated[int, typer.Option(help="Draft tokens of one pass that it learns to make.")] = 8,
+    mask_token: Annotated[int, typer.Option(help="Id that stands in their place; no text may hold it.")] = 16,
+    batch: Batch = 32,
+    learning_rate: LearningRate = 2e-3,
+    loss: Loss = "lk_hybrid",
+    temperature: Temperature = 1.0,
+    compiled: Compiled = False,
+    seed: Seed = 0,
+) -> None:
+    """Train a draft LM to draft a block in one pass, too: one set of weights for both."""
+    import torch
+
+    from slipstream.training.material import Places, text_files
+    from slipstream.training.pard_run import train_pard
+    from slipstream.training.settings import ChatSettings, PardSettings
+
+    settings = PardSettings(
+        num_layers=layers,
+        draft_vocab_size=draft_vocab,
+        num_parallel=parallel,
+        mask_token=mask_token,
+        loss=loss,
+        temperature=temperature,
+        train_tokens=train_tokens,
+        batch=batch,
+        learning_rate=learning_rate,
+        compiled=compiled,
+        seed=seed,
+    )
+    places = Places(target=target, run=run, out=out, prompts=prompts, texts=text_files(text or []))
+    chat = ChatSettings(chat_tokens=chat_tokens, length=length, batch=chat_batch, seed=seed)
+    _say_end(out, train_pard(places, chat, settings, torch.device(device), _slice(minutes), draft))
+
+
+@app.command()
 def export(
     draft: Annotated[Path, typer.Argument(help="Folder of a stored draft.")],
     out: Annotated[Path, typer.Argument(help="The folder to make.")],

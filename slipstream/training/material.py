@@ -54,7 +54,14 @@ class Material:
     facts: dict[str, object]  # about the text, for the record
 
 
-def prepare(places: Places, chat: ChatSettings, draft_vocab_size: int, device: torch.device, now: Slice) -> Material:
+def prepare(
+    places: Places,
+    chat: ChatSettings,
+    draft_vocab_size: int,
+    device: torch.device,
+    now: Slice,
+    tokens: torch.Tensor | None = None,  # [draft vocab] of a draft that is there already; None: the most frequent ones
+) -> Material:
     """Writes what text is missing, and leaves out what evaluation prompts are in."""
     target = load_model(places.target, torch.bfloat16, device)
     tokenizer = Tokenizer.from_folder(places.target)
@@ -63,7 +70,8 @@ def prepare(places: Places, chat: ChatSettings, draft_vocab_size: int, device: t
     files = _write(places, chat, target, frame, tokenizer, now)
     chats, num_left_out = load_apart(files, questions)
     written = chats.token_ids[chats.answers]
-    tokens = choose_tokens(written, draft_vocab_size, target.config.vocab_size, (frame.end_token,))
+    if tokens is None:
+        tokens = choose_tokens(written, draft_vocab_size, target.config.vocab_size, (frame.end_token,))
     held_out = HeldOut.written_by(target, frame, questions, answer_tokens=128)
     facts: dict[str, object] = {
         "rows": len(chats.token_ids),

@@ -85,6 +85,40 @@ class Eagle3Settings:
         return Objective(self.loss, self.temperature)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PardSettings:
+    """A parallel draft and how it is trained. Raises ValueError naming field and value."""
+
+    num_layers: int = 4  # of one that begins as layers of the target; else it has those of its draft
+    draft_vocab_size: int = 12288  # likewise
+    num_parallel: int = 8  # draft tokens of one pass that it learns to make
+    mask_token: int = 16  # stands where they will; SmolLM2's `<empty_output>`, which no text holds
+    loss: str = "lk_hybrid"
+    temperature: float = 1.0  # of the distributions that the loss compares
+    train_tokens: int = 120_000_000  # fed in all, masks not counted, over as many epochs as it takes
+    batch: int = 32  # rows of a step
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    loss_chunk: int = 8192  # tokens whose logits exist at a time
+    num_draft_tokens: int = 5  # K of the reported acceptance
+    compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
+    keep_states: bool = True  # the target's hidden states, from one epoch to the next, if they fit; changes only speed
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        counts = ("num_layers", "draft_vocab_size", "train_tokens", "batch", "loss_chunk", "num_draft_tokens")
+        _require_positive(self, "num_parallel", *counts)
+        assert self.objective  # validates loss and temperature
+        if self.mask_token < 0:
+            raise ValueError(f"mask_token is {self.mask_token}; it must be a token id, >= 0")
+        if not self.learning_rate > 0 or self.weight_decay < 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(self.loss, self.temperature)
+
+
 def _require_positive(settings: object, *names: str) -> None:
     for name in names:
         if getattr(settings, name) < 1:

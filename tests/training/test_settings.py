@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.training.settings import ChatSettings, DraftSettings
+from slipstream.training.settings import ChatSettings, DraftSettings, PardSettings
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,17 @@ def test_a_draft_setting_out_of_range_is_named(field: str, value: object, messag
 def test_a_chat_setting_out_of_range_is_named() -> None:
     with pytest.raises(ValueError, match="length is 0"):
         ChatSettings(length=0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("num_parallel", 0, "num_parallel is 0"),
+        ("mask_token", -1, "mask_token is -1"),
+        ("loss", "mse", "loss is 'mse'"),
+        ("learning_rate", 0.0, "learning_rate is 0.0"),
+    ],
+)
+def test_a_parallel_setting_out_of_range_is_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PardSettings(**{field: value})  # type: ignore[arg-type]

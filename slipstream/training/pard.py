@@ -1,0 +1,98 @@
+"""Trains a draft LM to draft blocks in parallel, and on as a draft LM. Knows models and text; no command line."""
+
+from __future__ import annotations
+
+import torch
+
+from slipstream.models.llama import LlamaModel
+from slipstream.training.acceptance import Acceptance
+from slipstream.training.draft_model import target_head
+from slipstream.training.draft_vocabulary import draft_first
+from slipstream.training.generate import Chats
+from slipstream.training.held_out import HeldOut
+from slipstream.training.losses import LossFn, chunked_loss, loss_and_gradient
+from slipstream.training.master_weights import MasterWeights
+from slipstream.training.optimizer import Optimizer
+from slipstream.training.pard_agreement import parallel_acceptance
+from slipstream.training.pard_layout import ParallelLayout
+from slipstream.training.settings import PardSettings
+from slipstream.training.target_states import TargetStates
+
+
+class PardTraining:
+    """One draft being trained (slices.py says when).
+
+    Real tokens and masks are asked for the target's distribution at their position; those of text that the target did
+    not write are asked for nothing.
+    """
+
+    def __init__(
+        self,
+        target: LlamaModel,
+        draft: LlamaModel,  # its weights are where this begins
+        tokens: torch.Tensor,  # [draft vocab] ids of the target
+        chats: Chats,
+        settings: PardSettings,
+    ) -> None:
+        device = target.embedding.device
+        self.settings = settings
+        target.requires_grad_(False)
+        self.draft = draft
+        self._tokens = tokens
+        self.token_ids = chats.token_ids.to(device)
+        self._answers = chats.answers.to(device)
+        self.master = MasterWeights.of_draft(draft)
+        self.optimizer = Optimizer(self.master.weights, settings.learning_rate, settings.weight_decay)
+        head = target_head(target)[draft_first(tokens, target.config.vocab_size).to(device)]
+        self._heads = (head[: len(tokens)], head)
+        self._loss_fn: LossFn = loss_and_gradient
+        self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
+        self.step = 0
+        if settings.compiled:
+            self._loss_fn = torch.compile(loss_and_gradient)
+            for layer in (*target.layers, *draft.layers):
+                layer.forward_dense = torch.compile(layer.forward_dense)
+        self._states = TargetStates(target, self.token_ids, settings.batch, keep=settings.keep_states)
+
+    def acceptance(self, held_out: HeldOut) -> Acceptance:
+        settings = self.settings
+        with torch.compiler.set_stance("force_eager"):  # rows of all lengths: not worth compiling for
+            return parallel_acceptance(
+                self.draft, self._tokens, settings.mask_token, held_out, settings.num_draft_tokens
+            )
+
+    def train_step(self, rows: torch.Tensor) -> torch.Tensor:
+        """Sums over the batch's learned places, masks and tokens alike: loss, acceptance, and how many they are."""
+        layout, token_ids = self._layout(), self.token_ids[rows].long()
+        learned = self._learned(layout, rows)
+        drafted = self._forward(layout, token_ids).flatten(0, 1)[learned]
+        wanted = self._states.of(rows)[:, self._within(layout)].flatten(0, 1)[learned]
+        sums = chunked_loss(
+            drafted.detach(), wanted, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
+        )
+        torch.autograd.backward(drafted, sums.hidden_grad)
+        self.master.gather_gradients()
+        self.optimizer.step(self.step / self.num_steps)
+        self.master.publish()
+        return torch.stack((sums.loss, sums.accepted, sums.loss.new_tensor(len(learned))))
+
+    def _layout(self) -> ParallelLayout:
+        """Another one at each step, the same when a step is done again."""
+        generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
+        length = self.token_ids.shape[1]
+        return ParallelLayout.drawn(length, self.settings.num_parallel, generator).to(self.token_ids.device)
+
+    def _forward(self, layout: ParallelLayout, token_ids: torch.Tensor) -> torch.Tensor:
+        """Hidden states [rows, packed length, hidden]."""
+        packed = layout.pack(token_ids, self.settings.mask_token)
+        return self.draft.forward_dense(packed, layout.positions.expand_as(packed), layout.visible())
+
+    def _learned(self, layout: ParallelLayout, rows: torch.Tensor) -> torch.Tensor:
+        """Which of the flattened [rows, packed length] places are asked for a token that the target wrote."""
+        asked_for = layout.positions + 1
+        answers = self._answers[rows][:, asked_for.clamp_max(self.token_ids.shape[1] - 1)]
+        return (answers & (asked_for < self.token_ids.shape[1])).flatten().nonzero().flatten()
+
+    def _within(self, layout: ParallelLayout) -> torch.Tensor:
+        """Positions, those past the text moved into it: nobody learns there."""
+        return layout.positions.clamp_max(self.token_ids.shape[1] - 1)
