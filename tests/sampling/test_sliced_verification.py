@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
 from slipstream.parallel.ranks import RankGroup
 from slipstream.parallel.shard import TOKENS
 from slipstream.request import SamplingParams, VerificationMode
@@ -86,14 +88,12 @@ def test_statistics_alone_decide_what_needs_no_more() -> None:
 
 
 def test_an_empty_residual_on_every_rank_means_the_targets_law() -> None:
-    """The law drafted from is the target's own, so that a rejection, if rounding makes one, has nothing left."""
-    source = RandomChecks(4, 128)
-    token = next(token for token in iter(source.token, None) if token.law is not None)
+    """A token of law 1 that the target is as sure of, cut: a rejection with nothing left to recover."""
+    token = DraftToken(70, LawKind.SPARSE, SparseLaw(np.array([70], np.int32), np.array([LAW_TOTAL], np.uint16)))
     check = SequenceCheck(draft=(), cut=token, base=7, sampling=SamplingParams(), mode=VerificationMode.RATIO, seed=11)
-    assert token.law is not None
     logits = torch.full((1, 128), -torch.inf)
-    logits[0, token.law.token_ids] = torch.from_numpy(token.law.counts).float().log()
-    assert verdicts_of_rank_0(2, logits, [check]) == verify(logits, [check])
+    logits[0, 70] = 1.5
+    assert verdicts_of_rank_0(2, logits, [check]) == verify(logits, [check]) == [Verdict((70,), 0)]
 
 
 def test_equal_logits_on_two_ranks_give_the_first_token() -> None:
