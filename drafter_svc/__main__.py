@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from drafter_svc.config import DEFAULT_LISTEN, MOST_BRANCHES, DrafterConfig, default_max_rows
+from drafter_svc.config import DEFAULT_LISTEN, MOST_BRANCHES, AdapterSettings, DrafterConfig, default_max_rows
 from drafter_svc.service import serve_drafter
 from slipstream import command_line, logs
 from slipstream.config import EngineConfig
 from slipstream.wire import server
 from slipstream.wire.tls import server_tls
 
+_Model = Annotated[Path, typer.Option(help="Folder of the draft model: Hugging Face, tokenizer included, or stored.")]
+_TargetModel = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the target, for a stored draft or an EAGLE-3 head; a draft finds it by name."),
+]
+_AdaptersDir = Annotated[
+    Path | None, typer.Option(help="Directory of the adapters that may be loaded at run time; without it none.")
+]
 _MaxBranches = Annotated[
     int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
 ]
@@ -26,13 +35,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    model: Annotated[
-        Path, typer.Option(help="Folder of the draft model: Hugging Face, tokenizer included, or stored.")
-    ],
-    target_model: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the target, for a stored draft or an EAGLE-3 head; a draft finds it by name."),
-    ] = None,
+    model: _Model,
+    target_model: _TargetModel = None,
     listen: command_line.Listen = DEFAULT_LISTEN,
     proposer: Annotated[str, typer.Option(help="How to draft: draft_model, pard or eagle3.")] = "draft_model",
     device: command_line.Device = "cpu",
@@ -48,6 +52,10 @@ def main(
     max_branches: _MaxBranches = MOST_BRANCHES,
     stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
+    adapters_dir: _AdaptersDir = None,
+    adapter: Annotated[list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to begin with.")] = None,
+    max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is taken for all.")] = 4,
+    max_adapter_rank: Annotated[int, typer.Option(help="Highest rank of an adapter.")] = 16,
     num_threads: command_line.NumThreads = 1,
     tls_cert: command_line.TlsCert = None,
     tls_key: command_line.TlsKey = None,
@@ -82,8 +90,21 @@ def main(
             max_branches=max_branches,
             stop_below=stop_below,
             num_kept=num_kept,
+            adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),
         )
     server.run(serve_drafter(config))
+
+
+def _adapters(directory: Path | None, named: Sequence[str], most: int, max_rank: int) -> AdapterSettings:
+    at_start = tuple(_named(text) for text in named)
+    return AdapterSettings(directory=directory, at_start=at_start, most=most, max_rank=max_rank)
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, found, path = text.partition("=")
+    if not found or not name or not path:
+        raise ValueError(f"adapter is {text!r}; it must be NAME=FOLDER")
+    return name, Path(path)
 
 
 if __name__ == "__main__":

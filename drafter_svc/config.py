@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from slipstream.config import EngineConfig
@@ -35,6 +36,33 @@ class RowLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AdapterSettings:
+    """Adapters of the draft model, for which room is made only if any are wanted. Raises ValueError."""
+
+    directory: Path | None = None  # what callers may load from; None: nobody loads any at run time
+    at_start: tuple[tuple[str, Path], ...] = ()  # name, folder
+    most: int = 4  # held at one time
+    max_rank: int = 16
+
+    def __post_init__(self) -> None:
+        if self.directory is not None and not self.directory.is_dir():
+            raise ValueError(f"adapters_dir is {self.directory}, which is no directory")
+        if not 1 <= self.most <= 1024:
+            raise ValueError(f"max_adapters is {self.most}; it must be in 1..1024")
+        if not 1 <= self.max_rank <= 256:
+            raise ValueError(f"max_adapter_rank is {self.max_rank}; it must be in 1..256")
+        if len(self.at_start) > self.most:
+            raise ValueError(f"{len(self.at_start)} adapters are named and max_adapters is {self.most}; raise it")
+
+    @property
+    def wanted(self) -> bool:
+        return self.directory is not None or bool(self.at_start)
+
+
+NO_ADAPTERS: Final = AdapterSettings()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterConfig:
     """One drafter service. Raises ValueError naming field and value."""
 
@@ -48,6 +76,7 @@ class DrafterConfig:
     max_branches: int = MOST_BRANCHES  # of one sequence; 0 where verifier and drafter share cores (docs/performance.md)
     stop_below: float = 0.0  # a path of one-hot drafts ends once it is less likely than this to stand; 0 = never
     num_kept: int = 32  # tokens that a draft token's law keeps
+    adapters: AdapterSettings = NO_ADAPTERS
 
     def __post_init__(self) -> None:
         check_address(self.metrics_listen)
@@ -55,6 +84,8 @@ class DrafterConfig:
             raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
         if not 0 <= self.stop_below < 1:
             raise ValueError(f"stop_below is {self.stop_below}; it must be in [0, 1)")
+        if self.adapters.wanted and self.proposer != "draft_model":
+            raise ValueError(f"proposer is {self.proposer!r}, which takes no adapters; only draft_model does")
         assert self.row_limits  # validates them
 
     @property

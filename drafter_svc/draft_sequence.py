@@ -27,9 +27,16 @@ from slipstream.sampling.token_rules import make_token_rules
 
 class DraftSequence:
     def __init__(
-        self, request: SequenceRequest, pool: BlockPool, limits: Limits, received: float, stop_below: float = 0.0
+        self,
+        request: SequenceRequest,
+        pool: BlockPool,
+        limits: Limits,
+        received: float,
+        stop_below: float = 0.0,
+        adapter: int | None = None,  # slot of the one that all its paths are drafted with
     ) -> None:
         self.request = request
+        self.adapter = adapter
         self.committed = list(request.token_ids)
         self.drawing = Drawing(
             sampling=request.sampling,

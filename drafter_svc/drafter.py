@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from drafter_svc.adapters import AdapterAnswer, AdapterOrder, Adapters
 from drafter_svc.config import RowLimits
 from drafter_svc.draft_sequence import DraftSequence
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.planning import Plan, Planner
 from drafter_svc.proposers.proposer import Proposer
 from slipstream.cache.block_pool import BlockPool
-from slipstream.errors import Exhausted, InvalidRequest, VocabularyMismatch
+from slipstream.errors import Exhausted, InvalidRequest, UnknownModel, VocabularyMismatch
 from slipstream.exchange import CommitBatch, Draft, DraftBatch, Features, ModelInfo, SequenceFailure, Update
 from slipstream.request import SequenceRequest
 
@@ -63,8 +64,17 @@ class StreamEnded:
     stream: StreamId
 
 
-Event = Opened | Updated | Committed | Told | Closed | StreamEnded
-Output = list[tuple[StreamId, DraftBatch | SequenceFailure]]
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Something about adapters, of a call of its own, which is answered by its number."""
+
+    stream: StreamId
+    order: AdapterOrder
+
+
+Event = Opened | Updated | Committed | Told | Closed | StreamEnded | Ordered
+Message = DraftBatch | SequenceFailure | AdapterAnswer
+Output = list[tuple[StreamId, Message]]
 
 
 class Drafter:
@@ -81,6 +91,7 @@ class Drafter:
     ) -> None:
         own = proposer.limits
         self.metrics = DrafterMetrics()
+        self.adapters = Adapters(proposer.adapters)
         self._proposer = proposer
         self._pool = BlockPool(own.num_blocks, own.block_size)
         # A sequence that fits alone can always be drafted for once the others make room.
@@ -92,7 +103,7 @@ class Drafter:
         self._clock = clock
         self._stop_below = stop_below
         self._sequences: dict[tuple[StreamId, int], DraftSequence] = {}
-        self._failures: list[tuple[StreamId, SequenceFailure]] = []
+        self._replies: Output = []  # to be said before any draft: failures, and answers to orders
         self._idle = True  # nothing to do until an event comes
 
     def info(self) -> ModelInfo:
@@ -124,6 +135,8 @@ class Drafter:
                 for stream, sequence_id in list(self._sequences):
                     if stream == ended:
                         self._close(stream, sequence_id)
+            case Ordered(stream, order):
+                self._replies.append((stream, self.adapters.answer(order)))
 
     def next_wake(self) -> float | None:
         return None if self._idle else self._clock()
@@ -144,11 +157,12 @@ class Drafter:
         request = replace(event.request, fan_out=min(event.request.fan_out, self._max_branches))
         try:
             self._check(event.stream, request)
-        except (InvalidRequest, Exhausted, VocabularyMismatch) as error:
-            self._failures.append((event.stream, SequenceFailure(request.sequence_id, error)))
+            adapter = self.adapters.acquire(request.adapter)
+        except (InvalidRequest, Exhausted, VocabularyMismatch, UnknownModel) as error:
+            self._replies.append((event.stream, SequenceFailure(request.sequence_id, error)))
             return
         self._close(event.stream, request.sequence_id)
-        sequence = DraftSequence(request, self._pool, self._limits, event.received, self._stop_below)
+        sequence = DraftSequence(request, self._pool, self._limits, event.received, self._stop_below, adapter)
         self._sequences[event.stream, request.sequence_id] = sequence
 
     def _check(self, stream: StreamId, request: SequenceRequest) -> None:
@@ -165,8 +179,6 @@ class Drafter:
                 f"features is {request.features or 'empty'}, and draft model {self._model.name!r} is made for "
                 f"{self._model.features}; start the verifier with `--features` and this very head"
             )
-        if request.adapter:
-            raise InvalidRequest(f"adapter is {request.adapter!r}; this drafter has none, leave it empty")
         if min(request.token_ids) < 0:
             raise InvalidRequest(f"token id {min(request.token_ids)} in the prompt; ids must be >= 0")
         known = self._sequences.get((stream, request.sequence_id))
@@ -195,12 +207,13 @@ class Drafter:
             try:
                 sequence.features.add(told)
             except InvalidRequest as error:  # another head's: it would never be drafted for
-                self._failures.append((stream, SequenceFailure(told.sequence_id, error)))
+                self._replies.append((stream, SequenceFailure(told.sequence_id, error)))
                 self._close(stream, told.sequence_id)
 
     def _close(self, stream: StreamId, sequence_id: int) -> None:
         if sequence := self._sequences.pop((stream, sequence_id), None):
             sequence.release()
+            self.adapters.release(sequence.adapter)
 
     def _draft(self, plan: Plan) -> None:
         if plan.copies:
@@ -210,9 +223,8 @@ class Drafter:
             planned.sequence.take(planned.path, proposed, planned.row.end)
 
     def _take_output(self) -> Output:
-        """Failures, then one batch per stream with every path that became complete."""
-        output: Output = list(self._failures)
-        self._failures = []
+        """Replies, then one batch per stream with every path that became complete."""
+        output, self._replies = self._replies, []
         drafts: defaultdict[StreamId, list[Draft]] = defaultdict(list)
         sources: defaultdict[StreamId, list[DraftSequence]] = defaultdict(list)
         for (stream, _), sequence in self._sequences.items():

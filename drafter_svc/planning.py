@@ -133,6 +133,7 @@ class Planner:
             rules=sequence.rules,
             drafted=[token.token_id for token in path.tokens] if sequence.rules else (),
             features=sequence.features_to_feed(path, num_tokens),
+            adapter=sequence.adapter,
         )
         plan.rows.append(PlannedRow(sequence, path, row))
         plan.num_tokens += self._end(sequence, path, num_tokens) - start

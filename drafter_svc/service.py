@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from importlib.metadata import version
 from pathlib import Path
 
+from drafter_svc.adapter_folder import AdapterFolder
+from drafter_svc.adapters import LoadAdapter
 from drafter_svc.config import DrafterConfig
 from drafter_svc.drafter import Drafter, Event, Output
 from drafter_svc.proposers import make_proposer
@@ -19,9 +22,12 @@ from slipstream.metrics.instruments import Instrument
 from slipstream.metrics.load import load_gauges
 from slipstream.models.draft_checkpoint import tokenizer_folder
 from slipstream.models.eagle3_checkpoint import feature_fingerprint, is_eagle3_folder
+from slipstream.models.loader import load_config, open_checkpoint
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import server
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
 
 
 def make_drafter(config: DrafterConfig) -> Drafter:
@@ -40,7 +46,29 @@ def make_drafter(config: DrafterConfig) -> Drafter:
         proposers=(config.proposer,),
         features=feature_fingerprint(config.engine.model) if proposer.limits.feature_size else "",
     )
-    return Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs, stop_below=config.stop_below)
+    drafter = Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs, stop_below=config.stop_below)
+    _load_adapters(drafter, config)
+    return drafter
+
+
+def _load_adapters(drafter: Drafter, config: DrafterConfig) -> None:
+    if not config.adapters.wanted:
+        return
+    folder = adapter_folder(config)
+    for name, path in config.adapters.at_start:
+        drafter.adapters.load(LoadAdapter(name, str(path), folder.load(path)))
+    held = drafter.adapters.listed()
+    room = held.max_adapters * held.bytes_per_adapter / 2**20
+    _LOG.info("room for %d adapters takes %.1f MiB; loaded: %d", held.max_adapters, room, len(held.adapters))
+
+
+def adapter_folder(config: DrafterConfig) -> AdapterFolder:
+    """Where adapters of the configured draft model come from."""
+    settings = config.adapters
+    if not settings.wanted:
+        return AdapterFolder()
+    model = load_config(open_checkpoint(config.engine.model, config.engine.target_model))
+    return AdapterFolder(settings.directory, model, settings.max_rank)
 
 
 def _tokenizer_folder(engine: EngineConfig) -> Path:
@@ -59,7 +87,8 @@ async def serve_drafter(config: DrafterConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
     drafter = apart(lambda: make_drafter(config), config.engine.device)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics)
+    folder = adapter_folder(config)
+    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics, folder)
     engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.set_exception, name="drafter")
     engine.start()
     try:

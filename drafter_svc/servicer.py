@@ -10,17 +10,23 @@ from typing import Any
 
 import grpc
 
-from drafter_svc.drafter import Closed, Committed, Event, Opened, Output, StreamEnded, StreamId, Told, Updated
+from drafter_svc.adapter_calls import AdapterCalls
+from drafter_svc.adapter_folder import AdapterFolder
+from drafter_svc.adapters import AdapterAnswer
+from drafter_svc.drafter import Closed, Committed, Event, Opened, Ordered, Output, StreamEnded, StreamId, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import CommitBatch, DraftBatch, ModelInfo, SequenceFailure
 from slipstream.sequence_log import SequenceLog
 from slipstream.wire import codec
+from slipstream.wire.adapters import adapter_list_to_wire
 from slipstream.wire.features import features_from_wire
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2
 
 _LOG = logging.getLogger(__name__)
+
+NO_FOLDER = AdapterFolder()
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -28,16 +34,25 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
     """`post` hands an event to the drafter's thread; `deliver` is to be given what comes back, on the event loop."""
 
-    def __init__(self, post: Callable[[Event], None], info: Callable[[], ModelInfo], metrics: DrafterMetrics) -> None:
+    def __init__(
+        self,
+        post: Callable[[Event], None],
+        info: Callable[[], ModelInfo],
+        metrics: DrafterMetrics,
+        adapters: AdapterFolder = NO_FOLDER,
+    ) -> None:
         self._post = post
         self._info = info
         self._metrics = metrics
         self._streams: dict[StreamId, tuple[Outbox, SequenceLog]] = {}
         self._stream_ids = count(1)
+        self._adapters = AdapterCalls(lambda number, order: post(Ordered(number, order)), adapters, self._stream_ids)
 
     def deliver(self, output: Output) -> None:
         for stream, message in output:
-            if to_stream := self._streams.get(stream):
+            if isinstance(message, AdapterAnswer):
+                self._adapters.deliver(stream, message)
+            elif to_stream := self._streams.get(stream):
                 outbox, log = to_stream
                 if isinstance(message, SequenceFailure):
                     log.failed(message)
@@ -62,6 +77,17 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
 
     async def GetModel(self, request: exchange_pb2.GetModelRequest, context: Context) -> exchange_pb2.ModelInfo:
         return codec.model_info_to_wire(self._info())
+
+    async def LoadAdapter(self, request: drafter_pb2.LoadAdapterRequest, context: Context) -> drafter_pb2.AdapterList:
+        return adapter_list_to_wire(await self._adapters.load(request.name, request.path))
+
+    async def UnloadAdapter(
+        self, request: drafter_pb2.UnloadAdapterRequest, context: Context
+    ) -> drafter_pb2.AdapterList:
+        return adapter_list_to_wire(await self._adapters.unload(request.name))
+
+    async def ListAdapters(self, request: drafter_pb2.ListAdaptersRequest, context: Context) -> drafter_pb2.AdapterList:
+        return adapter_list_to_wire(await self._adapters.listed())
 
     async def _read(
         self, stream: StreamId, requests: AsyncIterator[drafter_pb2.DraftRequest], outbox: Outbox, log: SequenceLog

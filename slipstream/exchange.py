@@ -180,3 +180,21 @@ class ModelInfo:
     num_sequences: int = 0
     proposers: tuple[str, ...] = ()
     features: str = ""  # a verifier can send them, a drafter needs them; names what makes them, empty = none
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """An adapter that a drafter holds."""
+
+    name: str
+    path: str
+    rank: int
+    num_sequences: int = 0  # that use it
+    draining: bool = False  # takes no new ones
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterList:
+    adapters: tuple[AdapterInfo, ...]
+    max_adapters: int = 0  # 0: the drafter takes none
+    bytes_per_adapter: int = 0  # taken for all of them, loaded or not

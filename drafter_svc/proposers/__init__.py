@@ -15,7 +15,9 @@ NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME, pard.NAME)
 def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
     """The proposer that the configuration names, loaded. `num_target_ids`: entries of the shared vocabulary."""
     if config.proposer == draft_model.NAME:
-        return draft_model.load_draft_model(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
+        return draft_model.load_draft_model(
+            config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, adapters=config.adapters
+        )
     if config.proposer == eagle3.NAME:
         return eagle3.load_eagle3_drafts(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
     if config.proposer == pard.NAME:

@@ -7,11 +7,13 @@ from typing import Final, Protocol
 
 import torch
 
+from drafter_svc.config import NO_ADAPTERS, AdapterSettings
 from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.models.adapter_slots import AdapterSlots
 from slipstream.models.draft_checkpoint import draft_tokens
 
 NAME: Final = "draft_model"
@@ -28,8 +30,11 @@ class Runner(Protocol):
 class DraftModel:
     """One forward pass per draft step."""
 
-    def __init__(self, runner: Runner, limits: Limits, choice: TokenChoice) -> None:
+    def __init__(
+        self, runner: Runner, limits: Limits, choice: TokenChoice, adapters: AdapterSlots | None = None
+    ) -> None:
         self.limits = limits
+        self.adapters = adapters
         self._runner = runner
         self._choice = choice
 
@@ -38,18 +43,23 @@ class DraftModel:
 
     def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
         drawing = [row for row in rows if row.num_wanted]
-        logits = self._runner.forward(
-            [Chunk(row.token_ids, row.start, row.block_ids, num_logits=int(row.num_wanted > 0)) for row in rows]
-        )
+        logits = self._runner.forward([_chunk(row) for row in rows])
         proposals = iter(self._choice.choose(logits, drawing))
         return [(next(proposals),) if row.num_wanted else () for row in rows]
 
 
-def load_draft_model(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> DraftModel:
+def _chunk(row: Row) -> Chunk:
+    return Chunk(row.token_ids, row.start, row.block_ids, num_logits=int(row.num_wanted > 0), adapter=row.adapter)
+
+
+def load_draft_model(
+    engine: EngineConfig, *, num_target_ids: int, num_kept: int, adapters: AdapterSettings = NO_ADAPTERS
+) -> DraftModel:
     """The proposer of a checkpoint; the checkpoint may know a part of the vocabulary only (`d2t`)."""
     runner = make_runner(engine)
     choice = load_token_choice(engine, runner, num_target_ids=num_target_ids, num_kept=num_kept)
-    return DraftModel(runner, limits_of(runner), choice)
+    slots = AdapterSlots(runner.model, adapters.most, adapters.max_rank) if adapters.wanted else None
+    return DraftModel(runner, limits_of(runner), choice, slots)
 
 
 def limits_of(runner: ModelRunner) -> Limits:

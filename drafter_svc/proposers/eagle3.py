@@ -28,6 +28,8 @@ NAME: Final = "eagle3"
 class Eagle3Drafts:
     """One pass of the head per draft step."""
 
+    adapters: Final = None  # none are made for heads
+
     def __init__(
         self,
         model: Eagle3Model,

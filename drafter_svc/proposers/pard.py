@@ -29,6 +29,8 @@ MOST_MASKS: Final = 15  # of one row: no model was trained to look further ahead
 class ParallelDraft:
     """One forward pass per block; a block longer than `limits.num_lookahead` + 1 takes several."""
 
+    adapters: Final = None  # none are made for it
+
     def __init__(self, runner: Runner, limits: Limits, choice: TokenChoice, mask_token: int) -> None:
         self.limits = limits
         self._runner = runner

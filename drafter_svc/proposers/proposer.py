@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from drafter_svc.adapters import AdapterStore
 from slipstream.exchange import DraftToken
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.token_rules import TokenRules
@@ -44,6 +45,7 @@ class Row:
     rules: TokenRules | None = None  # of the committed tokens
     drafted: Sequence[int] = ()  # after those, all before the token to be drawn; empty without rules
     features: npt.NDArray[np.uint16] | None = None  # the target's, bf16 [n, size], of the token before each; None: own
+    adapter: int | None = None  # slot of the sequence's adapter; None: the model as it is
 
     @property
     def end(self) -> int:
@@ -80,6 +82,10 @@ class Proposer(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+
+    @property
+    def adapters(self) -> AdapterStore | None:
+        """Room for adapters that rows may name; None if it takes none."""
 
     def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
         """Feeds all rows in one batch; for each the proposals at `row.end` and on, none if none are wanted."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from slipstream.wire.v1 import exchange_pb2 as slipstream_dot_v1_dot_exchange__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/drafter.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\"\xee\x01\n\x0c\x44raftRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.slipstream.v1.OpenH\x00\x12\'\n\x06update\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.UpdateH\x00\x12%\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x14.slipstream.v1.CloseH\x00\x12-\n\x07\x63ommits\x18\x04 \x01(\x0b\x32\x1a.slipstream.v1.CommitBatchH\x00\x12/\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x1b.slipstream.v1.FeatureBatchH\x00\x42\t\n\x07message\"v\n\rDraftResponse\x12+\n\x06\x64rafts\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.DraftBatchH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.SequenceErrorH\x00\x42\t\n\x07message2\x97\x01\n\x07\x44rafter\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x12\x44\n\x08GetModel\x12\x1e.slipstream.v1.GetModelRequest\x1a\x18.slipstream.v1.ModelInfob\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/drafter.proto\x12\rslipstream.v1\x1a\x1cslipstream/v1/exchange.proto\"\xee\x01\n\x0c\x44raftRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.slipstream.v1.OpenH\x00\x12\'\n\x06update\x18\x02 \x01(\x0b\x32\x15.slipstream.v1.UpdateH\x00\x12%\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x14.slipstream.v1.CloseH\x00\x12-\n\x07\x63ommits\x18\x04 \x01(\x0b\x32\x1a.slipstream.v1.CommitBatchH\x00\x12/\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x1b.slipstream.v1.FeatureBatchH\x00\x42\t\n\x07message\"v\n\rDraftResponse\x12+\n\x06\x64rafts\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.DraftBatchH\x00\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.SequenceErrorH\x00\x42\t\n\x07message\"0\n\x12LoadAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"$\n\x14UnloadAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13ListAdaptersRequest\"h\n\x0b\x41\x64\x61pterList\x12(\n\x08\x61\x64\x61pters\x18\x01 \x03(\x0b\x32\x16.slipstream.v1.Adapter\x12\x14\n\x0cmax_adapters\x18\x02 \x01(\r\x12\x19\n\x11\x62ytes_per_adapter\x18\x03 \x01(\x04\"\\\n\x07\x41\x64\x61pter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x15\n\rnum_sequences\x18\x04 \x01(\r\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x32\x87\x03\n\x07\x44rafter\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x12\x44\n\x08GetModel\x12\x1e.slipstream.v1.GetModelRequest\x1a\x18.slipstream.v1.ModelInfo\x12L\n\x0bLoadAdapter\x12!.slipstream.v1.LoadAdapterRequest\x1a\x1a.slipstream.v1.AdapterList\x12P\n\rUnloadAdapter\x12#.slipstream.v1.UnloadAdapterRequest\x1a\x1a.slipstream.v1.AdapterList\x12N\n\x0cListAdapters\x12\".slipstream.v1.ListAdaptersRequest\x1a\x1a.slipstream.v1.AdapterListb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAFTREQUEST']._serialized_end=315
   _globals['_DRAFTRESPONSE']._serialized_start=317
   _globals['_DRAFTRESPONSE']._serialized_end=435
-  _globals['_DRAFTER']._serialized_start=438
-  _globals['_DRAFTER']._serialized_end=589
+  _globals['_LOADADAPTERREQUEST']._serialized_start=437
+  _globals['_LOADADAPTERREQUEST']._serialized_end=485
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=487
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=523
+  _globals['_LISTADAPTERSREQUEST']._serialized_start=525
+  _globals['_LISTADAPTERSREQUEST']._serialized_end=546
+  _globals['_ADAPTERLIST']._serialized_start=548
+  _globals['_ADAPTERLIST']._serialized_end=652
+  _globals['_ADAPTER']._serialized_start=654
+  _globals['_ADAPTER']._serialized_end=746
+  _globals['_DRAFTER']._serialized_start=749
+  _globals['_DRAFTER']._serialized_end=1140
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,21 @@ class DrafterStub:
                 request_serializer=slipstream_dot_v1_dot_exchange__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_exchange__pb2.ModelInfo.FromString,
                 _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/slipstream.v1.Drafter/LoadAdapter',
+                request_serializer=slipstream_dot_v1_dot_drafter__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_drafter__pb2.AdapterList.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/slipstream.v1.Drafter/UnloadAdapter',
+                request_serializer=slipstream_dot_v1_dot_drafter__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_drafter__pb2.AdapterList.FromString,
+                _registered_method=True)
+        self.ListAdapters = channel.unary_unary(
+                '/slipstream.v1.Drafter/ListAdapters',
+                request_serializer=slipstream_dot_v1_dot_drafter__pb2.ListAdaptersRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_drafter__pb2.AdapterList.FromString,
+                _registered_method=True)
 
 
 class DrafterServicer:
@@ -64,6 +79,27 @@ class DrafterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadAdapter(self, request, context):
+        """Reads an adapter of the draft model, or a newer one of that name. Answers with what there is afterwards, as do the
+        next two. Running sequences keep the adapter that they began with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """From now on new sequences that ask for it are refused; its place is free when its last sequence has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAdapters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DrafterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +112,21 @@ def add_DrafterServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=slipstream_dot_v1_dot_exchange__pb2.GetModelRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_exchange__pb2.ModelInfo.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=slipstream_dot_v1_dot_drafter__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_drafter__pb2.AdapterList.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=slipstream_dot_v1_dot_drafter__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_drafter__pb2.AdapterList.SerializeToString,
+            ),
+            'ListAdapters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAdapters,
+                    request_deserializer=slipstream_dot_v1_dot_drafter__pb2.ListAdaptersRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_drafter__pb2.AdapterList.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -132,6 +183,87 @@ class Drafter:
             '/slipstream.v1.Drafter/GetModel',
             slipstream_dot_v1_dot_exchange__pb2.GetModelRequest.SerializeToString,
             slipstream_dot_v1_dot_exchange__pb2.ModelInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Drafter/LoadAdapter',
+            slipstream_dot_v1_dot_drafter__pb2.LoadAdapterRequest.SerializeToString,
+            slipstream_dot_v1_dot_drafter__pb2.AdapterList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Drafter/UnloadAdapter',
+            slipstream_dot_v1_dot_drafter__pb2.UnloadAdapterRequest.SerializeToString,
+            slipstream_dot_v1_dot_drafter__pb2.AdapterList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAdapters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Drafter/ListAdapters',
+            slipstream_dot_v1_dot_drafter__pb2.ListAdaptersRequest.SerializeToString,
+            slipstream_dot_v1_dot_drafter__pb2.AdapterList.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,13 @@ class DrafterStub:
     """One long-lived stream per gateway. Commits go in; drafts come out, also for outcomes that have not happened yet."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_exchange_pb2.GetModelRequest, _exchange_pb2.ModelInfo]
     """Model, limits and load."""
+    LoadAdapter: _grpc.UnaryUnaryMultiCallable[_drafter_pb2.LoadAdapterRequest, _drafter_pb2.AdapterList]
+    """Reads an adapter of the draft model, or a newer one of that name. Answers with what there is afterwards, as do the
+    next two. Running sequences keep the adapter that they began with.
+    """
+    UnloadAdapter: _grpc.UnaryUnaryMultiCallable[_drafter_pb2.UnloadAdapterRequest, _drafter_pb2.AdapterList]
+    """From now on new sequences that ask for it are refused; its place is free when its last sequence has ended."""
+    ListAdapters: _grpc.UnaryUnaryMultiCallable[_drafter_pb2.ListAdaptersRequest, _drafter_pb2.AdapterList]
 
 @_typing.type_check_only
 class DrafterAsyncStub(DrafterStub):
@@ -44,6 +51,13 @@ class DrafterAsyncStub(DrafterStub):
     """One long-lived stream per gateway. Commits go in; drafts come out, also for outcomes that have not happened yet."""
     GetModel: _aio.UnaryUnaryMultiCallable[_exchange_pb2.GetModelRequest, _exchange_pb2.ModelInfo]  # type: ignore[assignment]
     """Model, limits and load."""
+    LoadAdapter: _aio.UnaryUnaryMultiCallable[_drafter_pb2.LoadAdapterRequest, _drafter_pb2.AdapterList]  # type: ignore[assignment]
+    """Reads an adapter of the draft model, or a newer one of that name. Answers with what there is afterwards, as do the
+    next two. Running sequences keep the adapter that they began with.
+    """
+    UnloadAdapter: _aio.UnaryUnaryMultiCallable[_drafter_pb2.UnloadAdapterRequest, _drafter_pb2.AdapterList]  # type: ignore[assignment]
+    """From now on new sequences that ask for it are refused; its place is free when its last sequence has ended."""
+    ListAdapters: _aio.UnaryUnaryMultiCallable[_drafter_pb2.ListAdaptersRequest, _drafter_pb2.AdapterList]  # type: ignore[assignment]
 
 class DrafterServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -61,5 +75,30 @@ class DrafterServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_exchange_pb2.ModelInfo, _abc.Awaitable[_exchange_pb2.ModelInfo]]:
         """Model, limits and load."""
+
+    @_abc_1.abstractmethod
+    def LoadAdapter(
+        self,
+        request: _drafter_pb2.LoadAdapterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_drafter_pb2.AdapterList, _abc.Awaitable[_drafter_pb2.AdapterList]]:
+        """Reads an adapter of the draft model, or a newer one of that name. Answers with what there is afterwards, as do the
+        next two. Running sequences keep the adapter that they began with.
+        """
+
+    @_abc_1.abstractmethod
+    def UnloadAdapter(
+        self,
+        request: _drafter_pb2.UnloadAdapterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_drafter_pb2.AdapterList, _abc.Awaitable[_drafter_pb2.AdapterList]]:
+        """From now on new sequences that ask for it are refused; its place is free when its last sequence has ended."""
+
+    @_abc_1.abstractmethod
+    def ListAdapters(
+        self,
+        request: _drafter_pb2.ListAdaptersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_drafter_pb2.AdapterList, _abc.Awaitable[_drafter_pb2.AdapterList]]: ...
 
 def add_DrafterServicer_to_server(servicer: DrafterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
