@@ -21,6 +21,7 @@ from gateway.http_server import http_served
 from gateway.openai.api import OpenAiApi
 from gateway.policy_watch import PolicyWatch
 from gateway.tenants import Tenants, default_tenants, load_tenants
+from gateway.tritonserver import tritonserver_config
 from slipstream import command_line, logs
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
@@ -32,6 +33,9 @@ _Verifier = Annotated[
     typer.Option(help="host:port of a verifier, or dns:///name:port for all behind a name; repeat for several."),
 ]
 _Drafter = Annotated[list[str] | None, typer.Option(help="The same of drafters.")]
+_TritonServer = Annotated[
+    str, typer.Option(help="host:port of an NVIDIA Triton Inference Server whose model may draft (docs/operations.md).")
+]
 _TenantsFile = Annotated[
     Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
 ]
@@ -55,6 +59,9 @@ def main(
     peer_ca: Annotated[Path | None, typer.Option(help="PEM CA of verifiers and drafters; without: no TLS.")] = None,
     peer_cert: Annotated[Path | None, typer.Option(help="PEM certificate shown to verifiers and drafters.")] = None,
     peer_key: Annotated[Path | None, typer.Option(help="PEM key of that certificate.")] = None,
+    tritonserver: _TritonServer = "",
+    tritonserver_model: Annotated[str, typer.Option(help="Name of the model there.")] = "",
+    tritonserver_ca: Annotated[Path | None, typer.Option(help="PEM of the CA of its certificate: calls by TLS.")] = None,
     tenants: _TenantsFile = None,
     recovery_seconds: _RecoverySeconds = 3.0,
     max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
@@ -75,6 +82,7 @@ def main(
             verifiers=tuple(verifier),
             drafters=tuple(drafter or ()),
             peer_tls=client_tls(peer_ca, peer_cert, peer_key),
+            tritonserver=tritonserver_config(tritonserver, tritonserver_model, client_tls(tritonserver_ca, None, None)),
             tenants=tenants,
             recovery_seconds=recovery_seconds,
             max_running=max_running,
@@ -137,7 +145,9 @@ def _source(config: GatewayConfig) -> str:
 
 
 def _tenants(config: GatewayConfig) -> Tenants:
-    return default_tenants(remote=bool(config.drafters)) if config.tenants is None else load_tenants(config.tenants)
+    if config.tenants is not None:
+        return load_tenants(config.tenants)
+    return default_tenants(remote=bool(config.drafters), tritonserver=config.tritonserver is not None)
 
 
 if __name__ == "__main__":

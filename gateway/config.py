@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.addresses import check_target
+from gateway.tritonserver import TritonServerConfig
 from slipstream.metrics.endpoint import check_address as check_metrics_address
 from slipstream.wire.tls import ClientTls, ServerTls
 
@@ -31,6 +32,7 @@ class GatewayConfig:
     verifiers: tuple[str, ...]  # host:port each, or dns:///name:port for all that the name stands for
     drafters: tuple[str, ...] = ()  # likewise
     peer_tls: ClientTls | None = None  # for calls to verifiers and drafters; None: plaintext
+    tritonserver: TritonServerConfig | None = None  # whose model may draft, too; None: there is none
     tenants: Path | None = None  # None: one anonymous tenant
     recovery_seconds: float = 3.0  # how long a sequence waits for a verifier to come back
     http_listen: str = ""  # host:port of the OpenAI-compatible API, port 0 = any free one; empty = not served

@@ -14,6 +14,7 @@ from typing import Any
 from gateway.admission import admit, check_ids, encode_prompt, identified, num_chars
 from gateway.catalog import Catalog, ServedModel
 from gateway.client_stream import ClientStream
+from gateway.complaints import Complaints
 from gateway.completion import Completion, Prompt
 from gateway.completion_text import CompletionText
 from gateway.config import GatewayConfig
@@ -27,7 +28,6 @@ from gateway.peers import Peers
 from gateway.places import PlaceLimits, Places
 from gateway.pool import Pool
 from gateway.prompt_echo import PromptEcho
-from gateway.proposers import Complaints
 from gateway.recent_output import RecentOutputs
 from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
 from gateway.samples import check_num_samples, samples_of
@@ -35,6 +35,7 @@ from gateway.session import Ended, Session
 from gateway.tenants import Tenant, Tenants
 from gateway.token_budget import TokenBudgets
 from gateway.tokenizer_store import TextTools, TokenizerStore
+from gateway.tritonserver import TritonServer
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.request import SequenceRequest
@@ -59,9 +60,10 @@ class Gateway:
         self.tenants = tenants
         self._config = config
         self._on_serving = on_serving
+        self.metrics = GatewayMetrics()
         tokenizers = TokenizerStore()
         self._controllers = Controllers(
-            tenants, lambda: self._peers.drafters.offered, lambda *change: self._board.note_change(*change)
+            tenants, lambda: self._peers.offered, lambda *change: self._board.note_change(*change)
         )
         self._board = DecisionBoard(lambda: self._controllers.all)
         self._peers = Peers(
@@ -79,6 +81,7 @@ class Gateway:
             controllers=self._controllers,
             recent_outputs=RecentOutputs(),
             recovery_seconds=config.recovery_seconds,
+            tritonserver=self._make_tritonserver(),
         )
         self.catalog = Catalog(self._peers.verifiers, tokenizers)
         self._sequence_ids = itertools.count(1)
@@ -91,7 +94,6 @@ class Gateway:
             )
         )
         self._budgets = TokenBudgets()
-        self.metrics = GatewayMetrics()
 
     @property
     def num_peers(self) -> int:
@@ -117,9 +119,7 @@ class Gateway:
 
     async def run(self) -> None:
         """Keeps the links to all peers, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._peers.verifiers.run())
-            tasks.create_task(self._peers.drafters.run())
+        await self._peers.run()
 
     def take_up(self, tenants: Tenants) -> None:
         """New policies: limits, keys and modes for requests to come; who drafts and how much for running ones too."""
@@ -224,6 +224,10 @@ class Gateway:
             log_ended(completion.request_id, tenant.name, outcome, ledger.usage, timings, sample=output.index)
 
         return on_end
+
+    def _make_tritonserver(self) -> TritonServer | None:
+        config = self._config.tritonserver
+        return None if config is None else TritonServer(config, partial(self.metrics.tritonserver_calls.add, 1))
 
     def _note_malformed(self, peer: str) -> None:
         self.metrics.malformed_messages.add(1, peer)

@@ -22,6 +22,9 @@ class GatewayMetrics:
         self.malformed_messages = Counter(
             "slipstream_malformed_messages", "Messages of peers that could not be read.", ("kind",)
         )
+        self.tritonserver_calls = Counter(
+            "slipstream_tritonserver_calls", "Times that a tritonserver was asked, by how that ended.", ("outcome",)
+        )
         self.prompt_tokens = Counter("slipstream_prompt_tokens", "Prompt tokens of requests that began.", _TENANT)
         self.cached_tokens = Counter("slipstream_cached_tokens", "Of those, found in the prefix cache.", _TENANT)
         self.admission_seconds = Histogram("slipstream_admission_seconds", "Waited for a place here.", _TENANT)

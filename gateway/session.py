@@ -224,10 +224,12 @@ class Session:
     def _make_lineup(self) -> Lineup:
         around = Surroundings(
             current=self._current,
+            vocab_size=lambda: self._link.info.vocab_size if self._link and self._link.info else 0,
             send=self._send_to_verifier,
             drafters=self._peers.drafters,
             record=self,
             complaints=self._peers.complaints,
+            tritonserver=self._peers.tritonserver,
             index=self._peers.recent_outputs.index(self._owner, self._steering.recent_output_tokens),
             on_trial=self._steering.note_trial if self._steering.scores else None,
         )

@@ -22,7 +22,8 @@ AUTO = "auto"
 DRAFT_MODEL = "draft_model"  # as a drafter service calls it
 PARD = "pard"
 EAGLE3 = "eagle3"
-PROPOSERS = (NGRAM, PARD, DRAFT_MODEL, EAGLE3)  # all there are; what costs least first
+TRITONSERVER = "tritonserver"  # a model on NVIDIA Triton Inference Server, called by the gateway itself
+PROPOSERS = (NGRAM, PARD, DRAFT_MODEL, EAGLE3, TRITONSERVER)  # all there are; what costs least first
 MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
 FIXED, GOODPUT = "fixed", "goodput"
 MAX_DRAFT_TOKENS = 64
@@ -156,10 +157,10 @@ class Tenants:
         raise Unauthenticated("an API key is needed; send metadata `authorization: Bearer <key>`")
 
 
-def default_tenants(*, remote: bool) -> Tenants:
-    """What serves when no file is given: everybody, drafted by n-gram and, if there is a drafter, its draft model."""
-    proposers = (DRAFT_MODEL, NGRAM) if remote else (NGRAM,)
-    return Tenants([Tenant(name="default", anonymous=True, proposers=proposers)])
+def default_tenants(*, remote: bool, tritonserver: bool = False) -> Tenants:
+    """What serves when no file is given: everybody, drafted by n-gram and, if there is one, a model before it."""
+    models = (DRAFT_MODEL,) * remote + (TRITONSERVER,) * tritonserver
+    return Tenants([Tenant(name="default", anonymous=True, proposers=(*models, NGRAM))])
 
 
 def load_tenants(path: Path) -> Tenants:

@@ -3,16 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.complaints import Complaints
 from gateway.free_score import Index, OnTrial
 from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import LONG_MATCH, NgramDrafts
-from gateway.proposers.proposer import DraftRecord, Proposer, SendToVerifier
-from gateway.proposers.remote import Complaints, DrafterPool, RemoteDrafts
+from gateway.proposers.proposer import DraftRecord, LocalProposer, Proposer, SendToVerifier
+from gateway.proposers.remote import DrafterPool, RemoteDrafts
+from gateway.proposers.tritonserver import TritonServerDrafts
+from gateway.tenants import TRITONSERVER
+from gateway.tritonserver import TritonServer
 from slipstream.proposers.ngram import MIN_MATCH
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import SequenceRequest
 
-__all__ = ["Complaints", "DrafterPool", "Lineup", "Proposer", "Surroundings", "make_proposer"]
+__all__ = ["DrafterPool", "Lineup", "Proposer", "Surroundings", "make_proposer"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,18 +24,20 @@ class Surroundings:
     """What a sequence's proposers have to do with."""
 
     current: Callable[[], SequenceRequest]  # the sequence as it stands, with a fresh nonce
+    vocab_size: Callable[[], int]  # of the target
     send: SendToVerifier
     drafters: DrafterPool
     record: DraftRecord
     complaints: Complaints
+    tritonserver: TritonServer | None = None
     index: Index | None = None  # that n-grams are looked up in; None: of the sequence's own tokens
     on_trial: OnTrial | None = None  # is told how good n-grams are; None: nobody wants to know
 
 
-def make_proposer(name: str, around: Surroundings) -> Proposer:
-    """The n-gram proposer, or one that a drafter service is asked for by this name."""
+def make_proposer(name: str, around: Surroundings) -> RemoteDrafts | LocalProposer:
+    """One that lives here, or one that a drafter service is asked for by this name."""
+    request = around.current()
     if name == NGRAM:
-        request = around.current()
         return NgramDrafts(
             request.sequence_id,
             request.num_draft_tokens,
@@ -40,4 +46,15 @@ def make_proposer(name: str, around: Surroundings) -> Proposer:
             index=around.index,
             on_trial=around.on_trial,
         )
+    if name == TRITONSERVER and around.tritonserver is not None:
+        return TritonServerDrafts(
+            request.sequence_id,
+            request.num_draft_tokens,
+            around.tritonserver,
+            around.vocab_size,
+            around.send,
+            around.record,
+        )
+    if name == TRITONSERVER:
+        around.complaints.once("a policy names tritonserver, and none is known; start the gateway with --tritonserver")
     return RemoteDrafts(name, around.current, around.drafters, around.send, around.record, around.complaints)

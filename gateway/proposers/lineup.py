@@ -1,7 +1,7 @@
 """All who may draft for one sequence, and who of them does now. Knows proposers; no verifier, no client, no policy.
 
-A drafter elsewhere that does not draft now is closed there, and costs nothing. An n-gram proposer goes on reading what
-becomes final: it costs next to nothing, is scored by it, and can begin at once.
+A drafter elsewhere that does not draft now is closed there, and costs nothing. A proposer that lives here goes on
+reading what becomes final: it costs next to nothing, n-grams are scored by it, and it can begin at once.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gateway.drafting import Drafting
-from gateway.proposers.ngram import NgramDrafts
-from gateway.proposers.proposer import Proposer
+from gateway.proposers.proposer import LocalProposer
 from gateway.proposers.remote import RemoteDrafts
 from slipstream.exchange import Commit
 from slipstream.proposers.ngram import NAME as NGRAM
@@ -24,9 +23,9 @@ class Lineup:
     A drafter that shares the verifier's cores is an exception: it rests while a proposer before it has drafts.
     """
 
-    def __init__(self, proposers: Mapping[str, Proposer]) -> None:
+    def __init__(self, proposers: Mapping[str, RemoteDrafts | LocalProposer]) -> None:
         self._remote = {name: one for name, one in proposers.items() if isinstance(one, RemoteDrafts)}
-        self._local = [one for one in proposers.values() if isinstance(one, NgramDrafts)]
+        self._local = {name: one for name, one in proposers.items() if not isinstance(one, RemoteDrafts)}
         self._way: tuple[str, ...] = ()
 
     def start(self, drafting: Drafting, token_ids: Sequence[int]) -> None:
@@ -37,8 +36,8 @@ class Lineup:
                 remote.start(token_ids)
             else:
                 remote.close()
-        for local in self._local:
-            local.redraft(self._local_tokens(drafting), is_alone=self._way == (NGRAM,))
+        self._redraft_local(drafting)
+        for local in self._local.values():
             local.start(token_ids)
 
     def redraft(self, drafting: Drafting, sequence_id: int, token_ids: Sequence[int]) -> None:
@@ -51,8 +50,7 @@ class Lineup:
                 remote.start(token_ids)
             elif name in before:
                 remote.close()
-        for local in self._local:
-            local.redraft(self._local_tokens(drafting), is_alone=self._way == (NGRAM,))
+        self._redraft_local(drafting)
 
     def forward(self, commit: Commit) -> None:
         for remote in self._remote.values():
@@ -66,10 +64,10 @@ class Lineup:
             remote.forward_features(features)
 
     def propose(self, commit: Commit) -> None:
-        for local in self._local:
+        for local in self._local.values():
             local.observe(commit)
         for remote in filter(self._may_rest, self._remote.values()):
-            if any(local.has_drafts for local in self._local):
+            if self._local[NGRAM].has_drafts:
                 remote.keep(commit)
             else:
                 remote.observe(commit)
@@ -77,11 +75,13 @@ class Lineup:
     def close(self) -> None:
         for remote in self._remote.values():
             remote.close()
-        for local in self._local:
+        for local in self._local.values():
             local.close()
 
-    def _local_tokens(self, drafting: Drafting) -> int:
-        return drafting.num_draft_tokens if NGRAM in drafting.way else 0
+    def _redraft_local(self, drafting: Drafting) -> None:
+        for name, local in self._local.items():
+            num_draft_tokens = drafting.num_draft_tokens if name in drafting.way else 0
+            local.redraft(num_draft_tokens, is_alone=drafting.way == (name,))
 
     def _may_rest(self, remote: RemoteDrafts) -> bool:
         """While the drafts that the verifier takes first are made here, at no cost to it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.free_score import FreeScore, Index, OnTrial
+from gateway.proposers.one_hot import one_hot, remainder
 from gateway.proposers.proposer import SendDraft
-from slipstream.exchange import Commit, Draft, DraftToken, LawKind
+from slipstream.exchange import Commit, Draft
 from slipstream.proposers.ngram import MAX_MATCH, MIN_MATCH, NAME, NgramProposer
 from slipstream.wire.codec import draft_to_wire
 
@@ -56,7 +57,7 @@ class NgramDrafts:
     def observe(self, commit: Commit) -> None:
         known = len(self._index) - commit.base  # 0, unless a move in between started from these tokens
         self._read(commit.token_ids[known:])
-        self._ahead = _remainder(self._ahead, commit.token_ids)
+        self._ahead = remainder(self._ahead, commit.token_ids)
         self._draft()
 
     def redraft(self, num_draft_tokens: int, *, is_alone: bool) -> None:
@@ -89,10 +90,4 @@ class NgramDrafts:
             self._score.observe(token_ids)
 
     def _as_draft(self, path: tuple[int, ...]) -> Draft:
-        tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in path)
-        return Draft(self._sequence_id, len(self._index), NAME, self._draw, tokens)
-
-
-def _remainder(path: tuple[int, ...], committed: tuple[int, ...]) -> tuple[int, ...]:
-    """What of the path is left after these tokens, nothing if they went another way."""
-    return path[len(committed) :] if path[: len(committed)] == committed else ()
+        return Draft(self._sequence_id, len(self._index), NAME, self._draw, one_hot(path))

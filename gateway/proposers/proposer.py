@@ -31,3 +31,14 @@ class Proposer(Protocol):
 
     def close(self) -> None:
         """No more drafts are wanted."""
+
+
+class LocalProposer(Proposer, Protocol):
+    """One that lives here and reads every commit, also while it does not draft."""
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether the verifier has some of its drafts for the next pass."""
+
+    def redraft(self, num_draft_tokens: int, *, is_alone: bool) -> None:
+        """Another K from now on, 0 to be silent; alone, or beside another proposer."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gateway.complaints import Complaints
 from gateway.dialects import DrafterItem, DraftReceiver
 from gateway.link import Link
 from gateway.pool import Pool
@@ -17,22 +17,8 @@ from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, Update
 from slipstream.request import SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 
-_LOG = logging.getLogger(__name__)
-
 DrafterPool = Pool[DraftReceiver, DrafterItem]
 DrafterLink = Link[DraftReceiver, DrafterItem]
-
-
-class Complaints:
-    """Says each thing once, however many sequences meet it."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            _LOG.warning(text)
 
 
 class RemoteDrafts:

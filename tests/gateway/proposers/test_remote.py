@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.complaints import Complaints
 from gateway.dialects import DrafterDialect, VerifierItem
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.pool import Pool
-from gateway.proposers import Complaints, DrafterPool, RemoteDrafts
+from gateway.proposers import DrafterPool, RemoteDrafts
 from slipstream.errors import Exhausted, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted
 from slipstream.request import SamplingParams, SequenceRequest
