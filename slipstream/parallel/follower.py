@@ -31,9 +31,9 @@ def run_follower(config: EngineConfig, place: Place, port: int, end: ReaderEnd) 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
-    reader = RingReader(end, SPIN_SECONDS if config.device.startswith("cuda") else 0.0)
-    store = TCPStore(LOOPBACK, port, place.size, is_master=False, wait_for_workers=False)
     try:
+        reader = RingReader(end, SPIN_SECONDS if config.device == "cuda" else 0.0)
+        store = TCPStore(LOOPBACK, port, place.size, is_master=False, wait_for_workers=False)
         follow(place.own(config), join(place, config, store), reader)
         leave()
     except Exception as error:
