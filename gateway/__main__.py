@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from aiohttp import web
 
 from gateway.audit import log_policies
 from gateway.config import DEFAULT_LISTEN, GatewayConfig
@@ -22,6 +23,7 @@ from gateway.openai.api import OpenAiApi
 from gateway.policy_watch import PolicyWatch
 from gateway.tenants import Tenants, default_tenants, load_tenants
 from gateway.tritonserver import tritonserver_config
+from gateway.watch.page import WatchPage
 from slipstream import command_line, logs
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
@@ -44,6 +46,13 @@ _HttpListen = Annotated[
     str,
     typer.Option(help="host:port of the OpenAI-compatible API (docs/api.md); port 0 takes any; empty: nowhere."),
 ]
+_WatchKey = Annotated[
+    str,
+    typer.Option(
+        envvar="SLIPSTREAM_WATCH_KEY_SHA256",
+        help="SHA-256 of the key with which an operator may watch all requests and their text (docs/watching.md).",
+    ),
+]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -61,7 +70,9 @@ def main(
     peer_key: Annotated[Path | None, typer.Option(help="PEM key of that certificate.")] = None,
     tritonserver: _TritonServer = "",
     tritonserver_model: Annotated[str, typer.Option(help="Name of the model there.")] = "",
-    tritonserver_ca: Annotated[Path | None, typer.Option(help="PEM of the CA of its certificate: calls by TLS.")] = None,
+    tritonserver_ca: Annotated[
+        Path | None, typer.Option(help="PEM of the CA of its certificate: calls by TLS.")
+    ] = None,
     tenants: _TenantsFile = None,
     recovery_seconds: _RecoverySeconds = 3.0,
     max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
@@ -69,6 +80,7 @@ def main(
     max_queued_per_tenant: Annotated[int, typer.Option(help="Most of one tenant's that do.")] = 128,
     max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of one.")] = 30.0,
     http_listen: _HttpListen = "",
+    watch_key_sha256: _WatchKey = "",
     metrics_listen: command_line.MetricsListen = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
@@ -90,6 +102,7 @@ def main(
             max_queued_per_tenant=max_queued_per_tenant,
             max_queue_seconds=max_queue_seconds,
             http_listen=http_listen,
+            watch_key_sha256=watch_key_sha256,
             metrics_listen=metrics_listen,
         )
         callers = _tenants(config)
@@ -104,9 +117,7 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
         async with (
             _followed(config.tenants, gateway) as reloads,
             shown("gateway", config.metrics_listen, [*gateway.instruments(), *reloads]),
-            http_served(
-                "gateway", config.http_listen, make_app(gateway, OpenAiApi(gateway).routes()), config.tls
-            ) as http,
+            http_served("gateway", config.http_listen, _http_app(config, gateway), config.tls) as http,
         ):
             log_policies(_source(config), tenants)
             await server.serve(
@@ -123,6 +134,13 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
         links.cancel()
         with suppress(asyncio.CancelledError):
             await links
+
+
+def _http_app(config: GatewayConfig, gateway: Gateway) -> web.Application:
+    page = WatchPage(gateway.feed, config.watch_key_sha256)
+    http_app = make_app(gateway, [*OpenAiApi(gateway).routes(), *page.routes()])
+    http_app.on_shutdown.append(page.end)
+    return http_app
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.addresses import check_target
 from gateway.tritonserver import TritonServerConfig
+from gateway.watch.key import check_key_hash
 from slipstream.metrics.endpoint import check_address as check_metrics_address
 from slipstream.wire.tls import ClientTls, ServerTls
 
@@ -36,6 +37,7 @@ class GatewayConfig:
     tenants: Path | None = None  # None: one anonymous tenant
     recovery_seconds: float = 3.0  # how long a sequence waits for a verifier to come back
     http_listen: str = ""  # host:port of the OpenAI-compatible API, port 0 = any free one; empty = not served
+    watch_key_sha256: str = ""  # of the key that the page of running requests asks for; empty = there is none
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
     max_running: int = 256  # requests at one time, of all tenants
     max_queued: int = 256  # requests that wait for others to end
@@ -50,7 +52,10 @@ class GatewayConfig:
             for address in getattr(self, name):
                 check_target(name, address)
         check_metrics_address(self.metrics_listen)
+        check_key_hash("watch_key_sha256", self.watch_key_sha256)
         _check_listen("http_listen", self.http_listen)
+        if self.watch_key_sha256 and not self.http_listen:
+            raise ValueError("watch_key_sha256 is given, and http_listen is empty; give the address of the page too")
         for name, least in _LEAST.items():
             if not getattr(self, name) >= least:  # NaN is refused too
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")

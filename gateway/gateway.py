@@ -36,6 +36,9 @@ from gateway.tenants import Tenant, Tenants
 from gateway.token_budget import TokenBudgets
 from gateway.tokenizer_store import TextTools, TokenizerStore
 from gateway.tritonserver import TritonServer
+from gateway.watch.feed import Feed
+from gateway.watch.lanes import WatchedDialect
+from gateway.watch.streams import WatchedText, tell_end
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.request import SequenceRequest
@@ -61,7 +64,7 @@ class Gateway:
         self._config = config
         self._on_serving = on_serving
         self.metrics = GatewayMetrics()
-        tokenizers = TokenizerStore()
+        tokenizers, self.feed = TokenizerStore(), Feed()
         self._controllers = Controllers(
             tenants, lambda: self._peers.offered, lambda *change: self._board.note_change(*change)
         )
@@ -69,13 +72,16 @@ class Gateway:
         self._peers = Peers(
             verifiers=Pool(
                 config.verifiers,
-                lambda a: VerifierDialect(a, tokenizers),
+                lambda a: WatchedDialect(VerifierDialect(a, tokenizers), a, self.feed),
                 self._verifiers_changed,
                 tls=config.peer_tls,
                 note_malformed=self._note_malformed,
             ),
             drafters=Pool(
-                config.drafters, lambda a: DrafterDialect(), tls=config.peer_tls, note_malformed=self._note_malformed
+                config.drafters,
+                lambda a: WatchedDialect(DrafterDialect(), a, self.feed),
+                tls=config.peer_tls,
+                note_malformed=self._note_malformed,
             ),
             complaints=Complaints(),
             controllers=self._controllers,
@@ -213,7 +219,8 @@ class Gateway:
             logprobs=request.sampling.prompt_logprobs,
         )
         charge = partial(self._budgets.charge, tenant)
-        return Output(text, ledger, stream, charge, prompt, request.sample_index)
+        watched = WatchedText(text, self.feed, request, model.info.name)
+        return Output(watched, ledger, stream, charge, prompt, request.sample_index)
 
     def _on_end(self, completion: Completion, tenant: Tenant, output: Output) -> Callable[[Ended], None]:
         def on_end(ended: Ended) -> None:
@@ -222,6 +229,7 @@ class Gateway:
             ledger.record_end(outcome, now)
             timings = ledger.timings(now)
             log_ended(completion.request_id, tenant.name, outcome, ledger.usage, timings, sample=output.index)
+            tell_end(self.feed, completion.request_id, output.index, outcome)
 
         return on_end
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 from gateway.client_stream import ClientStream
 from gateway.completion import Delta, PromptPart
-from gateway.completion_text import CompletionText
 from gateway.ledger import Ledger
 from gateway.prompt_echo import PromptEcho
+from gateway.watch.streams import CommitText
 from slipstream.exchange import Commit, PromptLogprobs, StepReport
 from slipstream.request import FinishReason
 
@@ -17,7 +17,7 @@ from slipstream.request import FinishReason
 class Output:
     def __init__(
         self,
-        text: CompletionText,
+        text: CommitText,
         ledger: Ledger,
         stream: ClientStream,
         charge: Callable[[int], None],

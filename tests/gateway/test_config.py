@@ -23,6 +23,8 @@ from gateway.config import GatewayConfig
         ({"max_queue_seconds": float("nan")}, "max_queue_seconds is nan"),
         ({"metrics_listen": "here"}, "metrics-listen is 'here'"),
         ({"max_unsent_tokens": 0}, "max_unsent_tokens is 0"),
+        ({"watch_key_sha256": "secret"}, "watch_key_sha256 has 6 characters"),
+        ({"watch_key_sha256": "0" * 64}, "watch_key_sha256 is given, and http_listen is empty"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value(fields: dict[str, Any], message: str) -> None:
