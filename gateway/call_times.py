@@ -26,7 +26,7 @@ class CallTimes:
     def seconds_of_tokens(self, num_tokens: int, seconds: float) -> float:
         """How much of a call of so many seconds went into its tokens."""
         spread = self._calls * self._squares - self._tokens**2
-        if spread < self._calls:  # less than a token of difference in any two of them
+        if spread <= self._calls:  # they differ by less than a token, or there were none
             return 0.0
         each = (self._calls * self._products - self._tokens * self._seconds) / spread
         return min(max(0.0, each * num_tokens), seconds)

@@ -63,10 +63,10 @@ class TritonServerConfig:
 
 def tritonserver_config(address: str, model: str, tls: ClientTls | None) -> TritonServerConfig | None:
     """None if nothing is given. Raises ValueError for half of it."""
-    if not address and not model:
+    if not address and not model and tls is None:
         return None
     if not address:
-        raise ValueError(f"tritonserver is empty and tritonserver-model {model!r}; give its server's host:port, too")
+        raise ValueError("tritonserver is empty, and its model or CA is given; give the server's host:port, too")
     return TritonServerConfig(address=address, model=model, tls=tls)
 
 

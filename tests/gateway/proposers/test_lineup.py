@@ -93,3 +93,35 @@ def test_beside_a_model_n_grams_draft_on_long_matches_only() -> None:
         sequence.lineup.propose(Commit(7, 9, short))
         sequence.redraft(drafting)
     assert (len(alone.sent), len(beside.sent)) == (1, 0)
+
+
+class Local:
+    """A proposer that lives here, other than n-grams."""
+
+    has_drafts = False
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def start(self, token_ids: Any) -> None:
+        self.calls.append(("start", tuple(token_ids)))
+
+    def observe(self, commit: Commit) -> None:
+        self.calls.append("observe")
+
+    def redraft(self, num_draft_tokens: int, *, is_alone: bool) -> None:
+        self.calls.append((num_draft_tokens, is_alone))
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_who_lives_here_is_told_its_own_bounds_before_it_starts_and_reads_every_commit() -> None:
+    local = Local()
+    lineup = Lineup({"tritonserver": local})
+    lineup.start(Drafting(("tritonserver",), 2, 3, 1000), PROMPT)
+    assert local.calls == [(2, True), ("start", PROMPT)]
+    lineup.redraft(NOBODY, 7, PROMPT)
+    lineup.propose(Commit(7, 9, (1,)))
+    lineup.close()
+    assert local.calls[2:] == [(0, False), "observe", "close"]
