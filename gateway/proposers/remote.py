@@ -11,7 +11,7 @@ from gateway.dialects import DrafterItem, DraftReceiver
 from gateway.link import Link
 from gateway.pool import Pool
 from gateway.proposers.proposer import DraftRecord, SendToVerifier
-from gateway.tenants import EAGLE3
+from gateway.tenants import DRAFT_MODEL, EAGLE3
 from slipstream.errors import InvalidRequest, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, Update
 from slipstream.request import SequenceRequest
@@ -130,7 +130,9 @@ class RemoteDrafts:
         self._link = link
         self._epoch += 1
         self._awaited = None
-        link.open(replace(self._current(), proposers=(self._name,), epoch=self._epoch), self)
+        request = self._current()
+        adapter = request.adapter if self._name == DRAFT_MODEL else ""  # others have none
+        link.open(replace(request, proposers=(self._name,), epoch=self._epoch, adapter=adapter), self)
         if self._name == EAGLE3:
             self._send(FeaturesWanted(self._sequence_id, 0))  # the drafter has none, whatever was sent before
 

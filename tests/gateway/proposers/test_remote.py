@@ -15,7 +15,7 @@ from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.pool import Pool
 from gateway.proposers import DrafterPool, RemoteDrafts
-from slipstream.errors import Exhausted, VocabularyMismatch
+from slipstream.errors import Exhausted, UnknownModel, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
@@ -25,7 +25,7 @@ from tests.gateway.fakes import TOKENIZER, FakeDrafter, eventually
 class Sequence:
     """A sequence with a remote proposer; `sent` is what the verifier got."""
 
-    def __init__(self, pool: DrafterPool, proposer: str = "draft_model", features: str = "") -> None:
+    def __init__(self, pool: DrafterPool, proposer: str = "draft_model", features: str = "", adapter: str = "") -> None:
         self.request = SequenceRequest(
             sequence_id=1,
             token_ids=(1, 2),
@@ -33,6 +33,7 @@ class Sequence:
             sampling=SamplingParams(),
             vocabulary_hash=TOKENIZER.vocabulary_hash,
             features=features,
+            adapter=adapter,
         )
         self.sent: list[VerifierItem] = []
         self.ledger = Ledger(GatewayMetrics(), "acme", received=0, prompt_tokens=2, num_draft_tokens=2, seed=0)
@@ -87,6 +88,26 @@ async def test_when_a_drafter_is_full_another_is_asked(drafter: FakeDrafter) -> 
         second.fail(1, Exhausted("full"))
         await asyncio.sleep(0.1)
     assert (len(drafter.opens), len(other.opens)) == (1, 1)
+
+
+async def test_where_an_adapter_is_not_loaded_another_drafter_is_asked_for_it(drafter: FakeDrafter) -> None:
+    other = FakeDrafter([], "other")
+    async with sequence_with(drafter, other, adapter="legal") as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens or other.opens)
+        first, second = (drafter, other) if drafter.opens else (other, drafter)
+        first.fail(1, UnknownModel("adapter 'legal' is not loaded here"))
+        await eventually(lambda: second.opens)
+    assert [opened.adapter for opened in (*drafter.opens, *other.opens)] == ["legal", "legal"]
+
+
+async def test_only_a_draft_model_is_asked_for_an_adapter() -> None:
+    drafter = FakeDrafter([])
+    drafter.info = replace(drafter.info, proposers=("pard",))
+    async with sequence_with(drafter, proposer="pard", adapter="legal") as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: drafter.opens)
+    assert drafter.opens[0].adapter == ""
 
 
 async def test_a_drafter_that_refused_the_vocabulary_is_not_asked_again(drafter: FakeDrafter) -> None:
