@@ -21,9 +21,9 @@ from slipstream.training.pard_run import train_pard
 from slipstream.training.settings import ChatSettings, PardSettings
 
 CPU = torch.device("cpu")
-CHAT = ChatSettings(chat_tokens=2000, length=200, batch=4)
+CHAT = ChatSettings(chat_tokens=1200, length=120, batch=4)
 SETTINGS = PardSettings(
-    num_layers=2, draft_vocab_size=200, num_parallel=3, mask_token=319, train_tokens=4000, batch=4, num_draft_tokens=3
+    num_layers=2, draft_vocab_size=200, num_parallel=3, mask_token=319, train_tokens=2400, batch=4, num_draft_tokens=3
 )
 
 
@@ -74,7 +74,7 @@ def test_training_goes_on_from_a_stored_draft_in_its_vocabulary(
     onward = Places(target=places.target, run=tmp_path / "run", out=tmp_path / "on", prompts=places.prompts)
     said: list[str] = []
     settings = PardSettings(**{name: getattr(SETTINGS, name) for name in ("mask_token", "num_parallel")}, batch=4,
-                            train_tokens=800, learning_rate=1e-9, num_draft_tokens=3)  # fmt: skip
+                            train_tokens=480, learning_rate=1e-9, num_draft_tokens=3)  # fmt: skip
     assert train_pard(onward, CHAT, settings, CPU, a_slice(60.0, said), places.out) is not None
     before, after = draft_tokens(places.out), draft_tokens(onward.out)
     assert before is not None
