@@ -12,6 +12,8 @@ from typing import Any
 
 import grpc
 
+from slipstream.wire.handlers import Behaviour, Handler, wrapped
+
 REFUSAL = "the server is shutting down; ask another, or again when it is back"
 
 
@@ -35,18 +37,15 @@ class Calls(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method.split("/")[1] not in self._service_names:
             return handler
-        sides = ("unary", "stream")
-        kind = f"{sides[handler.request_streaming]}_{sides[handler.response_streaming]}"
-        make = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(self._counted(getattr(handler, kind)), handler.request_deserializer, handler.response_serializer)
+        return wrapped(handler, self._counted)
 
-    def _counted(self, behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+    def _counted(self, behaviour: Behaviour) -> Behaviour:
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             if self._refusing:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, REFUSAL)

@@ -7,16 +7,15 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from slipstream import errors
+from slipstream.wire.handlers import Behaviour, Handler, wrapped
 
 _LOG = logging.getLogger(__name__)
-
-_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 # gRPC carries the text in a header, percent-encoded (12 bytes for some characters), and clients turn headers over 8 KiB
 # into an error of another code.
@@ -75,19 +74,17 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> _Handler | None:
+    ) -> Handler | None:
         handler = await continuation(handler_call_details)
         return None if handler is None else _guarded_handler(handler, handler_call_details.method)
 
 
-def _guarded_handler(handler: _Handler, method: str) -> Any:
-    sides = ("unary", "stream")
-    kind = f"{sides[handler.request_streaming]}_{sides[handler.response_streaming]}"
-    make = getattr(grpc, f"{kind}_rpc_method_handler")
-    behaviour = _guarded(getattr(handler, kind), method, _each_parsed if handler.request_streaming else _parsed)
-    return make(behaviour, _parse_or_say_why_not(handler.request_deserializer), handler.response_serializer)
+def _guarded_handler(handler: Handler, method: str) -> Any:
+    parsed = _each_parsed if handler.request_streaming else _parsed
+    parse = _parse_or_say_why_not(handler.request_deserializer)
+    return wrapped(handler, lambda behaviour: _guarded(behaviour, method, parsed), parse)
 
 
 def _parse_or_say_why_not(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
@@ -113,7 +110,7 @@ async def _each_parsed(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield _parsed(request)
 
 
-def _guarded(behaviour: Any, method: str, parsed: Callable[[Any], Any]) -> Any:
+def _guarded(behaviour: Behaviour, method: str, parsed: Callable[[Any], Any]) -> Behaviour:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(parsed(request), context)
