@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.completion import Completion, Delta, Usage
+from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway
 from gateway.tenants import Tenant
 
@@ -71,16 +71,3 @@ def _parts(delta: Delta, first: int, num_samples: int) -> Iterator[Part]:
         delta = replace(delta, prompt=None)
     if delta.token_ids or delta.text or delta.usage:
         yield Part(first + delta.index, delta)
-
-
-def total_usage(usages: Sequence[tuple[int, Usage]], num_samples: int) -> dict[str, object]:
-    """Of all choices, as OpenAI tells it; the samples of one prompt share it."""
-    prompts = {choice // num_samples: usage for choice, usage in usages}.values()
-    prompt_tokens = sum(usage.prompt_tokens for usage in prompts)
-    completion_tokens = sum(usage.completion_tokens for _, usage in usages)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in prompts)},
-    }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any, Protocol
 
 from gateway.completion import Delta, Usage
-from gateway.openai.choices import Part, total_usage
+from gateway.openai.choices import Part
 from slipstream.request import FinishReason
 
 _FINISH_NAMES = {FinishReason.NONE: None, FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
@@ -70,3 +70,16 @@ class Reply:
     def _piece(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> str:
         kind = self._choices.piece_kind
         return json.dumps({**self._identity, "object": kind, "choices": choices, **usage}, ensure_ascii=False)
+
+
+def total_usage(usages: Sequence[tuple[int, Usage]], num_samples: int) -> dict[str, Any]:
+    """Of all choices, as OpenAI tells it; the samples of one prompt share it."""
+    prompts = {choice // num_samples: usage for choice, usage in usages}.values()
+    prompt_tokens = sum(usage.prompt_tokens for usage in prompts)
+    completion_tokens = sum(usage.completion_tokens for _, usage in usages)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in prompts)},
+    }

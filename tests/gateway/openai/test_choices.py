@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.completion import Completion, Usage
-from gateway.openai.choices import Part, run_choices, total_usage
+from gateway.completion import Completion
+from gateway.openai.choices import Part, run_choices
 from slipstream.errors import InvalidRequest
 from tests.gateway.fakes import TENANT, TOKENIZER, FakeVerifier, eventually, running_gateway
 
@@ -60,10 +60,3 @@ async def test_every_sample_begins_with_its_own_copy_of_the_prompt(verifier: Fak
     prompts = {part.choice: part.delta.prompt for part in parts if part.delta.prompt is not None}
     assert [prompt.token_ids for prompt in prompts.values()] == [[5, 6], [5, 6]]
     assert prompts[0].token_ids is not prompts[1].token_ids
-
-
-def test_prompts_are_counted_once_and_outputs_each() -> None:
-    usage = Usage(prompt_tokens=10, completion_tokens=3, cached_tokens=4)
-    total = total_usage([(choice, usage) for choice in range(4)], num_samples=2)
-    assert (total["prompt_tokens"], total["completion_tokens"], total["total_tokens"]) == (20, 12, 32)
-    assert total["prompt_tokens_details"] == {"cached_tokens": 8}

@@ -11,7 +11,7 @@ import pytest
 from gateway.completion import Delta, Usage
 from gateway.openai.choices import Part
 from gateway.openai.completion_reply import CompletionReply
-from gateway.openai.reply import Reply
+from gateway.openai.reply import Reply, total_usage
 from slipstream.request import FinishReason
 from tests.gateway.fakes import TOKENIZER
 
@@ -63,3 +63,10 @@ async def test_a_stream_tells_usage_in_an_event_of_its_own_if_asked(include_usag
     else:
         assert len(pieces) == 3
         assert not any("usage" in piece for piece in pieces)
+
+
+def test_prompts_are_counted_once_and_outputs_each() -> None:
+    usage = Usage(prompt_tokens=10, completion_tokens=3, cached_tokens=4)
+    total = total_usage([(choice, usage) for choice in range(4)], num_samples=2)
+    assert (total["prompt_tokens"], total["completion_tokens"], total["total_tokens"]) == (20, 12, 32)
+    assert total["prompt_tokens_details"] == {"cached_tokens": 8}
