@@ -12,7 +12,7 @@ from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.metrics.load import load_gauges
-from slipstream.parallel.crew import ALONE, Crew, make_crew
+from slipstream.parallel.crew import ONE_PROCESS, Crew, make_crew
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace, tracing
@@ -30,7 +30,7 @@ _DRAIN_POLL_SECONDS = 0.02
 _STOP_SECONDS = 5.0  # for an engine that has failed, or waits for a rank that has died
 
 
-def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE, crew: Crew = ALONE) -> Verifier:
+def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE, crew: Crew = ONE_PROCESS) -> Verifier:
     """Loads the model, on all ranks. Raises CheckpointError naming the file, ValueError naming the setting."""
     engine = config.engine
     scheduler = Scheduler(

@@ -1,4 +1,4 @@
-"""Sums a tensor over all ranks. Knows processes groups, not what is summed; the symmetric way is beside it."""
+"""Sums a tensor over all ranks. Knows process groups; not what is summed; the symmetric way is beside it."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class Crew(Protocol):
         """Ends the other ranks."""
 
 
-class Alone:
-    """One process holds the model."""
+class OneProcess:
+    """It holds the model whole."""
 
     def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
         return make_runner(config, trace=trace)
@@ -174,7 +174,7 @@ class TorchrunCrew:
             leave()
 
 
-ALONE = Alone()
+ONE_PROCESS = OneProcess()
 
 
 def make_crew(config: EngineConfig) -> Crew:
@@ -182,7 +182,7 @@ def make_crew(config: EngineConfig) -> Crew:
     started = torchrun()
     if started is not None:
         return TorchrunCrew(config, started)
-    return ALONE if config.tensor_parallel_size == 1 else LocalCrew(config)
+    return ONE_PROCESS if config.tensor_parallel_size == 1 else LocalCrew(config)
 
 
 def follows(config: EngineConfig) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.config import EngineConfig, torchrun
-from slipstream.parallel.crew import ALONE, TorchrunCrew, follows, make_crew
+from slipstream.parallel.crew import ONE_PROCESS, TorchrunCrew, follows, make_crew
 from slipstream.parallel.joining import Place
 
 
@@ -26,7 +26,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_one_process_needs_no_crew() -> None:
     assert torchrun() is None
-    assert make_crew(config(1)) is ALONE
+    assert make_crew(config(1)) is ONE_PROCESS
     assert not follows(config(2))
 
 
