@@ -21,12 +21,14 @@ class Overrides:
     listen: str | None = None  # of the gateway
     http: str | None = None  # of the gateway
     tenants: Path | None = None  # of the gateway
+    watch_key_sha256: str | None = None  # of the gateway
 
     def apply(self, topology: Topology) -> Topology:
         """Raises ValueError naming field, value and range."""
         both = {"dtype": self.dtype, "max_num_seqs": self.max_num_seqs}
         own = {"threads": self.threads, "kv_memory": self.kv_memory, "max_model_len": self.max_model_len}
         gateway = {"listen": self.listen, "http": self.http, "tenants": self.tenants}
+        gateway["watch_key_sha256"] = self.watch_key_sha256
         return replace(
             topology,
             verifiers=_changed(topology.verifiers, both | own),

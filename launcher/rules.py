@@ -12,6 +12,7 @@ MAX_PORT: Final = 65535
 
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB)")
 _DEVICE: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _MIB: Final = {"MiB": 1, "GiB": 1024}
 
 
@@ -58,6 +59,13 @@ def boolean() -> Rule:
 
 def text() -> Rule:
     return Rule(lambda value: isinstance(value, str) and value.isprintable(), "a line of text")
+
+
+def key_hash() -> Rule:
+    return Rule(
+        lambda value: value == "" or (isinstance(value, str) and _HASH.fullmatch(value) is not None),
+        "the SHA-256 of a key, 64 hex digits in lower case, or empty",
+    )
 
 
 def existing_path(*, optional: bool) -> Rule:

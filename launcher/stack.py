@@ -120,6 +120,8 @@ def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
         options += _server_options(tls, tls.client_ca)
         options += ["--peer-ca", str(tls.ca), "--peer-cert", str(tls.certificate), "--peer-key", str(tls.key)]
     options += ["--log-json"] * gateway.log_json
+    if gateway.watch_key_sha256:
+        options += ["--watch-key-sha256", gateway.watch_key_sha256]
     if gateway.tenants is not None:
         options += ["--tenants", str(gateway.tenants)]
     return ServiceSpec(

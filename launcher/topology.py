@@ -49,6 +49,7 @@ DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
 GATEWAY_RULES: Final[dict[str, Rule]] = {
     "listen": rules.address(),
     "http": rules.address(empty="none"),
+    "watch_key_sha256": rules.key_hash(),
     "metrics": rules.address(empty="none"),
     "tenants": rules.existing_path(optional=True),
     "verifiers": rules.list_of(rules.peer()),
@@ -116,6 +117,7 @@ class GatewayService:
 
     listen: str = LOOPBACK
     http: str = LOOPBACK  # of the OpenAI-compatible API; empty = not served
+    watch_key_sha256: str = ""  # of the key with which an operator may watch requests at `http`; empty = nobody may
     metrics: str = LOOPBACK  # where Prometheus finds them; empty = none
     tenants: Path | None = None  # None: everyone may call
     verifiers: tuple[str, ...] = ()  # those that run elsewhere: host:port, or dns:///name:port

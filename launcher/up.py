@@ -20,7 +20,7 @@ from slipstream.wire.tls import ClientTls
 ASK_SECONDS = 5.0
 
 
-def run_up(topology: Topology, run_folder: Path, *, verbose: bool) -> None:
+def run_up(topology: Topology, run_folder: Path, *, verbose: bool, watch_key: str = "") -> None:
     """Raises ServiceFailed if a service does not start; once all have, one that ends is started again."""
     start = time.monotonic()
 
@@ -31,6 +31,8 @@ def run_up(topology: Topology, run_folder: Path, *, verbose: bool) -> None:
         with Processes(sink=_to_stderr if verbose else _to_nowhere, tls=topology.client_tls) as processes:
             stack = start_stack(processes, topology, started)
             with run_file.written(run_folder, stack):
+                if watch_key:
+                    print(f"watch at {web_address(stack.services[-1], topology.client_tls)}/#{watch_key}", flush=True)
                 print("Ctrl-C stops all", flush=True)
                 Supervisor(processes, stack.services, tell=_tell).run(math.inf)
     except KeyboardInterrupt:
@@ -41,14 +43,17 @@ def ready_line(service: Service, seconds: float, tls: ClientTls | None = None) -
     spec = service.spec
     line = f"{spec.name:<9} {service.address:<21} pid {service.process.pid:<7} ready after {seconds:.1f} s"
     if spec.kind == "gateway":
-        scheme = "http" if tls is None else "https"
-        return f"{line}  OpenAI API at {scheme}://{spec.http}/v1" if spec.http else line
+        return f"{line}  OpenAI API at {web_address(service, tls)}/v1" if spec.http else line
     try:
         with connected(service.address, ASK_SECONDS, tls) as peer:
             info = peer.model(spec.kind)
     except grpc.RpcError:
         return line  # it may have died just now; the supervisor will tell
     return f"{line}  {info.name} in {info.dtype} on {info.device}: {capacity(info)}"
+
+
+def web_address(gateway: Service, tls: ClientTls | None) -> str:
+    return f"{'http' if tls is None else 'https'}://{gateway.spec.http}"
 
 
 def _tell(text: str) -> None:

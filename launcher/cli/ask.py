@@ -1,4 +1,4 @@
-"""Commands that ask running services: generate, chat, status, bench. Knows their options; the work is beside it."""
+"""Commands that ask running services: generate, chat, status, top, bench. Knows options; the work is beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from launcher import run_file, status
 from launcher.bench import BenchOptions, run_bench
 from launcher.chat import ChatOptions, run_chat
-from launcher.cli import options
+from launcher.cli import options, top
 from launcher.cli.options import DEFAULT_GATEWAY
 from launcher.client import Client, chat_prompt, connect
 from launcher.generate import run_generate
@@ -29,6 +29,7 @@ from slipstream.wire.tls import client_tls
 from slipstream.wire.v1 import generation_pb2 as pb
 
 app = typer.Typer()
+app.add_typer(top.app)
 
 
 @app.command("generate")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +48,9 @@ def up(
     kv_memory: Annotated[str | None, typer.Option(help="Verifier's KV cache, such as 512MiB or 4GiB.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Verifier's positions; 0 is what the model has.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(help="Most sequences at one time, verifier and drafter.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show running requests and their text on a web page; its address has a key.")
+    ] = False,
     verbose: Annotated[bool, typer.Option(help="Show what the services write.")] = False,
 ) -> None:
     """Start verifiers, drafters and their gateway on this machine, and again when they die; Ctrl-C stops them.
@@ -53,6 +58,7 @@ def up(
     What is given here goes before what the file says.
     """
     stop_on_sigterm()
+    watch_key = secrets.token_urlsafe(24) if watch else ""
     overrides = Overrides(
         dtype=dtype,
         listen=listen,
@@ -62,8 +68,10 @@ def up(
         kv_memory=kv_memory,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
+        watch_key_sha256=sha256(watch_key.encode()).hexdigest() if watch else None,
     )
-    run_up(with_default_model(overrides.apply(topology(config, model, draft_model))), runtime_dir(), verbose=verbose)
+    wanted = with_default_model(overrides.apply(topology(config, model, draft_model)))
+    run_up(wanted, runtime_dir(), verbose=verbose, watch_key=watch_key)
 
 
 @app.command()

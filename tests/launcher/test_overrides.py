@@ -33,6 +33,11 @@ def test_address_and_tenants_are_the_gateways() -> None:
     assert Overrides(listen="h:1", tenants=HERE).apply(BOTH).gateway == GatewayService(listen="h:1", tenants=HERE)
 
 
+def test_a_key_to_watch_with_is_the_gateways() -> None:
+    changed = Overrides(http="h:2", watch_key_sha256="0" * 64).apply(BOTH)
+    assert changed.gateway == GatewayService(http="h:2", watch_key_sha256="0" * 64)
+
+
 def test_a_bad_value_is_named() -> None:
     with pytest.raises(ValueError, match=r"max_num_seqs is 0; it must be a whole number in 1\.\."):
         Overrides(max_num_seqs=0).apply(BOTH)

@@ -19,6 +19,7 @@ ODD = (None, True, 1.5, -1, "", "x", [], {}, (), b"")
         (rules.one_of(("a", "b")), ("a", "b"), ("c", None, 1, [])),
         (rules.seconds(0, 10), (0, 2.5, 10), (-1, 11, True, "1", None, float("nan"))),
         (rules.boolean(), (True, False), (0, 1, "true", None)),
+        (rules.key_hash(), ("", "0" * 64), ("0" * 63, "F" * 64, "0" * 64 + "\n", None, 0)),
         (rules.text(), ("", "a b"), ("a\nb", None, 1)),
         (
             rules.address(),

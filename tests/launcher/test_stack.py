@@ -79,10 +79,13 @@ def test_a_head_is_told_to_its_drafter_and_to_the_verifier_that_makes_its_featur
 
 
 def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
-    gateway = GatewayService(tenants=tmp_path, http="h:8", verifiers=("far:1",), drafters=("far:2",))
+    gateway = GatewayService(
+        tenants=tmp_path, http="h:8", watch_key_sha256="0" * 64, verifiers=("far:1",), drafters=("far:2",)
+    )
     spec = gateway_spec(Topology(gateway=gateway), NO_PEERS)
     assert option(spec, "--verifier") == ["far:1"]
     assert option(spec, "--http-listen") == ["h:8"]
+    assert option(spec, "--watch-key-sha256") == ["0" * 64]
     assert option(spec, "--drafter") == ["far:2"]
     assert option(spec, "--tenants") == [str(tmp_path)]
 

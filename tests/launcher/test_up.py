@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -34,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def up(model: Path, tmp_path: Path) -> Iterator[Up]:
     running = Up(
         tmp_path, "--model", str(model), "--draft-model", str(model), "--threads", "1", "--dtype", "float32",
-        "--kv-memory", "1MiB", "--max-model-len", "256", "--max-num-seqs", "7",
+        "--kv-memory", "1MiB", "--max-model-len", "256", "--max-num-seqs", "7", "--watch",
     )  # fmt: skip
     yield running
     running.kill()
@@ -61,11 +62,31 @@ def test_it_serves_says_what_it_holds_and_a_ctrl_c_leaves_nothing(up: Up, tmp_pa
     assert len(answer(up)) == 12
     _check_status(up, tmp_path)
     _check_bench(up, tmp_path)
+    _check_top(up, tmp_path)
+    _check_watching(up)
     up.process.send_signal(signal.SIGINT)
     assert up.end() == (0, "stopped\n")
     assert up.told == []
     assert up.all_gone()
     assert read(tmp_path / "slipstream", up.gateway) == []
+
+
+def _check_top(up: Up, tmp_path: Path) -> None:
+    result = slipstream(up, tmp_path, "top", "--once", "--json", "--interval", "0.1")
+    view = json.loads(result.stdout)
+    assert [service["kind"] for service in view["services"]] == ["verifier", "drafter", "gateway"]
+    assert view["services"][0]["kv_blocks_total"] == 112
+    assert {drafting["tenant"] for drafting in view["drafting"]} == {"default"}
+
+
+def _check_watching(up: Up) -> None:
+    """The address that is printed opens the page, and the key in it the events."""
+    address, _, key = up.watch_address.partition("#")
+    with urlopen(address, timeout=SECONDS) as page:
+        assert b"Slipstream" in page.read()
+    asked = Request(f"{address}watch/events", headers={"Authorization": f"Bearer {key}"})
+    with urlopen(asked, timeout=SECONDS) as events:
+        assert events.status == 200
 
 
 def _check_status(up: Up, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class Up:
         )
         self.services: dict[str, tuple[str, int]] = {}
         self.descriptions: dict[str, str] = {}
+        self.watch_address = ""
         self.told: list[str] = []
         self._pids: set[int] = set()
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
@@ -68,6 +69,8 @@ class Up:
         for line in self.process.stdout:
             if line == "Ctrl-C stops all\n":
                 return
+            if line.startswith("watch at "):
+                self.watch_address = line.split()[-1]
             if match := LINE.fullmatch(line):
                 self._note(match[1], match[2], int(match[3]))
                 self.descriptions[match[1]] = match[4] or ""

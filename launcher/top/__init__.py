@@ -1,0 +1,1 @@
+"""`slipstream top`: what services do at present, from two looks at their metrics."""
