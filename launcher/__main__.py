@@ -8,7 +8,7 @@ from importlib.metadata import version as package_version
 import typer
 
 from launcher import train
-from launcher.cli import ask, evaluate, models, policy, serve
+from launcher.cli import adapters, ask, evaluate, models, policy, serve
 from slipstream import errors
 
 CALLERS_MISTAKES = (ValueError, errors.UnknownModel, errors.Unauthenticated, errors.VocabularyMismatch)
@@ -19,6 +19,7 @@ app.add_typer(serve.app)
 app.add_typer(ask.app)
 app.add_typer(evaluate.app)
 app.add_typer(models.app, name="model")
+app.add_typer(adapters.app, name="adapters")
 app.add_typer(policy.app, name="policy")
 app.add_typer(train.app, name="train")
 
