@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import InvalidRequest
+from slipstream.grammar.forced_text import FirstBytes
 from slipstream.grammar.matcher import Matcher
 from slipstream.grammar.schema_check import check_schema
 from slipstream.grammar.surrogates import SurrogateGuard
@@ -34,6 +35,7 @@ class CompiledGrammar:
     end_token_ids: frozenset[int]
     guard: SurrogateGuard
     unusable: frozenset[int]  # tokens that no grammar of this kind can use
+    firsts: FirstBytes
 
     @property
     def memory_size_bytes(self) -> int:
@@ -45,7 +47,7 @@ class CompiledGrammar:
 
         ends = sorted(self.end_token_ids.union(more_end_token_ids))
         matcher = xgrammar.GrammarMatcher(self.compiled, override_stop_tokens=ends)
-        return Matcher(matcher, self.vocab_size, self.guard, self.unusable.difference(ends))
+        return Matcher(matcher, self.vocab_size, self.guard, self.unusable.difference(ends), self.firsts)
 
 
 class GrammarCompiler:
@@ -71,7 +73,8 @@ class GrammarCompiler:
         except RuntimeError as error:  # how the library says that it cannot read a grammar
             raise InvalidRequest(f"grammar: {_LANGUAGES[grammar.kind]} is refused: {_reason(error)}") from error
         unusable = frozenset(compiled.tokenizer_info.special_token_ids)
-        return CompiledGrammar(compiled, self._vocab_size, frozenset(self._end_token_ids), self._guard, unusable)
+        ends = frozenset(self._end_token_ids)
+        return CompiledGrammar(compiled, self._vocab_size, ends, self._guard, unusable, self._firsts)
 
     def _compile(self, grammar: Grammar) -> xgrammar.CompiledGrammar:
         match grammar.kind:
@@ -93,6 +96,10 @@ class GrammarCompiler:
     @cached_property
     def _guard(self) -> SurrogateGuard:
         return SurrogateGuard(self._token_bytes)
+
+    @cached_property
+    def _firsts(self) -> FirstBytes:
+        return FirstBytes(self._token_bytes)
 
     @cached_property
     def _json_compiler(self) -> xgrammar.GrammarCompiler:

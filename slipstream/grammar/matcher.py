@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from slipstream.grammar.forced_text import FirstBytes, ForcedText
 from slipstream.grammar.surrogates import SurrogateGuard
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ class Matcher:
         vocab_size: int,
         guard: SurrogateGuard,
         unusable: Collection[int],  # tokens that can never come, as special ones: the library warns of each
+        firsts: FirstBytes,
     ) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._guard = guard
         self._unusable = unusable
+        self._forced = ForcedText(firsts)
         self._last: int | None = None  # committed token
 
     @property
@@ -37,14 +40,19 @@ class Matcher:
 
     @property
     def forced_text(self) -> str:
-        """What must come next, as far as it is certain; empty where there is a choice."""
-        return "" if self.is_over else self._matcher.find_jump_forward_string()
+        """What must come next, as far as it is certain and of use; empty where there is a choice."""
+        if self.is_over:
+            return ""
+        text, num_steps = self._forced.look(self._matcher.accept_string, self._fill_next)
+        self._matcher.rollback(num_steps)
+        return text
 
     def advance(self, token_ids: Sequence[int]) -> int:
         """Takes committed tokens; how many of them the grammar allows, from the first on."""
         count = self._accept(token_ids)
         if count:
             self._last = token_ids[count - 1]
+        self._forced.advance(token_ids[:count])
         return count
 
     def num_allowed(self, token_ids: Sequence[int]) -> int:
@@ -74,10 +82,13 @@ class Matcher:
 
     def _fill_row(self, previous: int | None, row: npt.NDArray[np.int32]) -> None:
         if not self.is_over:
-            self._matcher.fill_next_token_bitmask(row[None])
+            self._fill_next(row)
             self._guard.clear(previous, row)
         if self.is_over or not self._any_allowed(row):
             row[:] = -1
+
+    def _fill_next(self, row: npt.NDArray[np.int32]) -> None:
+        self._matcher.fill_next_token_bitmask(row[None])
 
     def _accept(self, token_ids: Sequence[int]) -> int:
         previous = self._last
