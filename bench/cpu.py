@@ -87,7 +87,7 @@ class Report:
     def lines(self) -> list[str]:
         width = max(map(len, self.rates))
         table = [
-            f"{name:{width}}  {rate.tokens_per_second:7.1f} tok/s  {rate.tokens_per_pass:5.2f} tokens a pass"
+            f"{name:{width}}  {rate.tokens_per_second:7.1f} tok/s  {rate.tokens_per_pass:5.2f} tokens per pass"
             for name, rate in self.rates.items()
         ]
         return [f"{self.machine}, {self.cores} cores, {self.tokens} tokens an answer", *table, *self._ratios()]

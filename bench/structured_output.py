@@ -69,7 +69,7 @@ async def measure(gateway: Gateway, tenant: str, repeats: int) -> dict[str, Rate
 
 def lines(rates: Mapping[str, Rate]) -> list[str]:
     table = [
-        f"{name:8} {rate.tokens_per_second:7.1f} tok/s  {rate.tokens_per_pass:5.2f} tokens a pass  "
+        f"{name:8} {rate.tokens_per_second:7.1f} tok/s  {rate.tokens_per_pass:5.2f} tokens per pass  "
         f"{rate.tokens_per_second / rates['none'].tokens_per_second:5.2f} of none"
         for name, rate in rates.items()
     ]

@@ -52,7 +52,7 @@ class BenchReport:
             "ttft_ms": percentiles([sample.first_token_s for sample in self.samples]),
             "tpot_ms": percentiles([s.per_token_s for s in self.samples if s.per_token_s is not None]),
             "acceptance_length": self.figures.acceptance_length,
-            "committed_per_pass": self.figures.tokens_per_pass,
+            "tokens_per_pass": self.figures.tokens_per_pass,
             "num_draft_tokens": self.figures.num_draft_tokens,
             "accepted_tokens": self.figures.num_accepted,
         }
@@ -69,7 +69,7 @@ class BenchReport:
         table.add_row("TTFT p50 / p99", _milliseconds(values["ttft_ms"]))
         table.add_row("TPOT p50 / p99", _milliseconds(values["tpot_ms"]))
         table.add_row("acceptance length", f"{values['acceptance_length']:.2f}")
-        table.add_row("committed per pass", f"{values['committed_per_pass']:.2f}")
+        table.add_row("tokens per pass", f"{values['tokens_per_pass']:.2f}")
         for text, count in self.failures.most_common():
             table.add_row(f"[red]{count} failed[/]", text)
         return table

@@ -100,6 +100,6 @@ def held(status: ServiceStatus) -> tuple[str, str]:
 
 
 def rates(status: ServiceStatus) -> tuple[str, str]:
-    """Acceptance length, and tokens committed per pass."""
+    """Acceptance length, and tokens per pass."""
     passes = status.passes
     return (f"{passes.acceptance_length:.2f}", f"{passes.tokens_per_pass:.2f}") if passes else ("", "")

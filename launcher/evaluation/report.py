@@ -44,7 +44,7 @@ class Evaluation:
             "acceptance_length": figures.acceptance_length,
             "acceptance_per_position": figures.acceptance_per_position,
             "agreement": self.agreement,
-            "committed_per_pass": figures.tokens_per_pass,
+            "tokens_per_pass": figures.tokens_per_pass,
             "output_tokens": figures.num_tokens,
             "passes": figures.num_passes,
             "drafts": figures.num_drafts,

@@ -23,7 +23,7 @@ def make_report() -> BenchReport:
 def test_rates_are_of_all_streams_together() -> None:
     values = make_report().as_dict()
     assert (values["requests"], values["output_tokens"], values["tokens_per_second"]) == (2, 20, 5.0)
-    assert (values["acceptance_length"], values["committed_per_pass"]) == (1 + 6 / 4, 2.0)
+    assert (values["acceptance_length"], values["tokens_per_pass"]) == (1 + 6 / 4, 2.0)
 
 
 def test_a_request_of_one_message_has_no_time_per_token() -> None:

@@ -31,7 +31,7 @@ def test_rates_are_of_all_answers_together() -> None:
     values = Evaluation.of_passes("ngram", ANSWERS).as_dict()
     assert values["acceptance_length"] == pytest.approx(1 + 4 / 3)
     assert values["acceptance_per_position"] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
-    assert values["committed_per_pass"] == pytest.approx(10 / 6)
+    assert values["tokens_per_pass"] == pytest.approx(10 / 6)
 
 
 def test_agreement_counts_only_tokens_that_followed_accepted_ones() -> None:
