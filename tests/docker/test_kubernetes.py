@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import yaml
 
 from tests.docker.command_lines import DOCKER, port, unknown_options, value
 
-FOLDER = DOCKER / "kubernetes"
+FOLDER = DOCKER / "kubernetes" / "cpu"
 KINDS = ("gateway", "verifier", "drafter")
 
 
@@ -28,13 +30,23 @@ def command(kind: str) -> list[str]:
     return [*container["command"], *container["args"]]
 
 
-@pytest.mark.parametrize("folder", ["kubernetes", "kubernetes/gpu", "policy"])
+@pytest.mark.parametrize("folder", ["kubernetes/cpu", "kubernetes/gpu", "policy"])
 def test_a_kustomization_names_files_that_exist(folder: str) -> None:
     kustomization = yaml.safe_load((DOCKER / folder / "kustomization.yaml").read_text())
     maps = [file for generator in kustomization.get("configMapGenerator", ()) for file in generator["files"]]
     named = [*kustomization.get("resources", ()), *maps]
     assert named
     assert [name for name in named if not (DOCKER / folder / name).exists()] == []
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@pytest.mark.parametrize("variant", ["cpu", "gpu"])
+def test_kubectl_puts_the_manifests_together(variant: str) -> None:
+    command = ["kubectl", "kustomize", str(DOCKER / "kubernetes" / variant)]
+    text = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    made = [(document["kind"], document["metadata"]["name"]) for document in yaml.safe_load_all(text)]
+    assert {("Deployment", kind) for kind in KINDS} | {("ConfigMap", "policy")} <= set(made)
+    assert text.count(f"image: slipstream-engine:{'cuda' if variant == 'gpu' else 'cpu'}") == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
