@@ -197,4 +197,6 @@ def _code(error: InferenceServerException) -> str:
 
 
 def _reason(error: InferenceServerException) -> str:
-    return f"{_code(error)}: {error.message()}"
+    """In one line, without the tracebacks that models in Python send."""
+    said = (error.message() or "").strip()
+    return f"{_code(error)}: {said.splitlines()[0] if said else 'it said nothing'}"

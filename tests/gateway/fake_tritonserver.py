@@ -73,7 +73,7 @@ class FakeTritonServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
         finally:
             self.num_at_once -= 1
         if self.error is not None:
-            await context.abort(self.error, "as it was told to")
+            await context.abort(self.error, "as it was told to\nand a traceback")
         return self._answer(request, self.say(prefix, num_tokens))
 
     def _answer(self, request: Any, token_ids: Sequence[int]) -> Any:
