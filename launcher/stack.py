@@ -113,6 +113,10 @@ def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
     gateway = topology.gateway
     options = _repeated("--verifier", (*stack.addresses("verifier"), *gateway.verifiers))
     options += _repeated("--drafter", (*stack.addresses("drafter"), *gateway.drafters))
+    if gateway.tritonserver:
+        options += ["--tritonserver", gateway.tritonserver, "--tritonserver-model", gateway.tritonserver_model]
+    if gateway.tritonserver_ca is not None:
+        options += ["--tritonserver-ca", str(gateway.tritonserver_ca)]
     options += ["--recovery-seconds", str(gateway.recovery_seconds), "--max-running", str(gateway.max_running)]
     options += ["--max-queued", str(gateway.max_queued), "--max-queue-seconds", str(gateway.max_queue_seconds)]
     options += ["--max-queued-per-tenant", str(gateway.max_queued_per_tenant)]

@@ -54,6 +54,9 @@ GATEWAY_RULES: Final[dict[str, Rule]] = {
     "tenants": rules.existing_path(optional=True),
     "verifiers": rules.list_of(rules.peer()),
     "drafters": rules.list_of(rules.peer()),
+    "tritonserver": rules.address(empty="none"),
+    "tritonserver_model": rules.text(),
+    "tritonserver_ca": rules.existing_path(optional=True),
     "recovery_seconds": rules.seconds(0, 3600),
     "max_running": rules.whole(1, MAX_COUNT),
     "max_queued": rules.whole(0, MAX_COUNT),
@@ -122,6 +125,9 @@ class GatewayService:
     tenants: Path | None = None  # None: everyone may call
     verifiers: tuple[str, ...] = ()  # those that run elsewhere: host:port, or dns:///name:port
     drafters: tuple[str, ...] = ()
+    tritonserver: str = ""  # host:port of an NVIDIA Triton Inference Server whose model may draft; empty = none
+    tritonserver_model: str = ""  # the name of that model
+    tritonserver_ca: Path | None = None  # PEM; signs that server's certificate; None: it speaks plaintext
     recovery_seconds: float = 30.0  # a running request waits so long for a verifier: time enough to start it again
     max_running: int = 256  # requests at one time
     max_queued: int = 256  # requests that wait for a place
@@ -131,6 +137,11 @@ class GatewayService:
 
     def __post_init__(self) -> None:
         rules.require(self, GATEWAY_RULES)
+        if bool(self.tritonserver) != bool(self.tritonserver_model):
+            raise ValueError(
+                f"tritonserver is {self.tritonserver!r} and tritonserver_model {self.tritonserver_model!r}; "
+                "give both or neither"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,8 +28,6 @@ INPUTS = (
     Tensor(name="request_output_len", dtype=np.int32, shape=(1, 1)),
 )
 OUTPUTS = (Tensor(name="output_ids", dtype=np.int32, shape=(1, -1)),)
-
-
 NOTHING = -1  # no token's id, so it ends a draft: pytriton cannot answer with an empty tensor
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -167,15 +166,12 @@ def pytriton() -> Path:
     """The Python of a virtual environment with `nvidia-pytriton`, which asks for another numpy; it is kept."""
     folder = default_model_dir().parent / "pytriton"
     python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    done = subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", "nvidia-pytriton>=0.7"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if done.returncode or sys.platform != "linux":
-        pytest.skip(f"nvidia-pytriton cannot be installed in {folder}: {done.stderr.strip()[-300:]}")
+    install = [str(python), "-m", "pip", "install", "--quiet", "nvidia-pytriton>=0.7"]
+    try:
+        if not python.exists():
+            venv.create(folder, with_pip=True)
+        subprocess.run(install, stderr=subprocess.PIPE, text=True, timeout=600, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        why = error.stderr.strip()[-300:] if isinstance(error, subprocess.CalledProcessError) else error
+        pytest.skip(f"nvidia-pytriton cannot be installed in {folder}: {why}")
     return python

@@ -90,6 +90,17 @@ def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
     assert option(spec, "--tenants") == [str(tmp_path)]
 
 
+def test_a_gateway_is_told_of_a_tritonserver_its_model_and_its_ca(tmp_path: Path) -> None:
+    gateway = GatewayService(
+        verifiers=("far:1",), tritonserver="far:3", tritonserver_model="m", tritonserver_ca=tmp_path
+    )
+    spec = gateway_spec(Topology(gateway=gateway), NO_PEERS)
+    flags = ("--tritonserver", "--tritonserver-model", "--tritonserver-ca")
+    assert [option(spec, flag) for flag in flags] == [["far:3"], ["m"], [str(tmp_path)]]
+    without = gateway_spec(Topology(gateway=GatewayService(verifiers=("far:1",))), NO_PEERS)
+    assert [option(without, flag) for flag in flags] == [[], [], []]
+
+
 def test_with_certificates_services_know_each_other_and_the_gateway_its_clients_if_it_should(tmp_path: Path) -> None:
     authority, clients = Authority(tmp_path), Authority(tmp_path, "clients")
     identity = authority.sign()

@@ -55,6 +55,11 @@ def test_parts_that_do_not_fit_together_are_told(parts: dict[str, Any], said: st
     assert str(error.value).startswith(said)
 
 
+def test_a_tritonserver_and_its_model_go_together() -> None:
+    with pytest.raises(ValueError, match="tritonserver is 'far:8001' and tritonserver_model ''; give both"):
+        GatewayService(tritonserver="far:8001")
+
+
 def test_a_gateway_may_have_verifiers_elsewhere_only() -> None:
     assert Topology(gateway=GatewayService(verifiers=("far:50051",))).verifiers == ()
 
