@@ -1,69 +1,23 @@
-"""Distils a draft LM from chats that the target wrote. Knows the model and its text; nothing of the command line."""
+"""Distils a draft LM that begins as some of the target's layers. Knows which weights those are; not how they learn."""
 
 from __future__ import annotations
 
 import torch
 
 from slipstream.models.llama import LlamaModel
-from slipstream.training.acceptance import Acceptance
-from slipstream.training.draft_model import draft_from_target, spread_layers, target_head
-from slipstream.training.draft_vocabulary import draft_first
+from slipstream.training.distillation import Distillation
+from slipstream.training.draft_model import draft_from_target, spread_layers
 from slipstream.training.generate import Chats
-from slipstream.training.held_out import HeldOut
-from slipstream.training.losses import LossFn, chunked_loss, loss_and_gradient
 from slipstream.training.master_weights import MasterWeights
-from slipstream.training.optimizer import Optimizer
 from slipstream.training.settings import DraftSettings
-from slipstream.training.target_states import TargetStates
 
 
-class DraftTraining:
-    """One draft LM being trained (slices.py says when)."""
+class DraftTraining(Distillation):
+    """All of the draft is trained but its embedding and head, which stay the target's."""
+
+    settings: DraftSettings
 
     def __init__(self, target: LlamaModel, tokens: torch.Tensor, chats: Chats, settings: DraftSettings) -> None:
-        device = target.embedding.device
-        self.settings = settings
-        target.requires_grad_(False)
-        self._tokens = tokens
-        self.token_ids = chats.token_ids.to(device)
-        self._answers = chats.answers.to(device)
         layers = spread_layers(target.config.num_layers, settings.num_layers)
-        self.draft = draft_from_target(target, layers, tokens)
-        self.master = MasterWeights.of_draft(self.draft)
-        self.optimizer = Optimizer(self.master.weights, settings.learning_rate, settings.weight_decay)
-        order = draft_first(tokens, target.config.vocab_size).to(device)
-        head = target_head(target)[order]
-        self._heads = (head[: len(tokens)], head)
-        self._loss_fn: LossFn = loss_and_gradient
-        self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
-        self.step = 0
-        if settings.compiled:
-            self._loss_fn = torch.compile(loss_and_gradient)
-            for layer in (*target.layers, *self.draft.layers):
-                layer.forward_dense = torch.compile(layer.forward_dense)
-        self._states = TargetStates(target, self.token_ids, settings.batch, keep=settings.keep_states)
-
-    def acceptance(self, held_out: HeldOut) -> Acceptance:
-        with torch.compiler.set_stance("force_eager"):  # rows of all lengths: not worth compiling for
-            return held_out.acceptance(self.draft, self._tokens, self.settings.num_draft_tokens)
-
-    def train_step(self, rows: torch.Tensor) -> torch.Tensor:
-        """Sums over the batch's learned tokens: loss, acceptance, and how many they are."""
-        token_ids, answers = self.token_ids[rows].long(), self._answers[rows]
-        # A state at position t is asked for the token at t + 1, so those before answer tokens are learned from.
-        learned = answers[:, 1:].flatten().nonzero().flatten()
-        target_hidden = self._states.of(rows)[:, :-1].flatten(0, 1)[learned]
-        draft_hidden = self.draft.forward_dense(token_ids)[:, :-1].flatten(0, 1)[learned]
-        sums = chunked_loss(
-            draft_hidden.detach(),
-            target_hidden,
-            self._heads,
-            self.settings.objective,
-            self.settings.loss_chunk,
-            self._loss_fn,
-        )
-        torch.autograd.backward(draft_hidden, sums.hidden_grad)
-        self.master.gather_gradients()
-        self.optimizer.step(self.step / self.num_steps)
-        self.master.publish()
-        return torch.stack((sums.loss, sums.accepted, sums.loss.new_tensor(len(learned))))
+        draft = draft_from_target(target, layers, tokens)
+        super().__init__(target, draft, MasterWeights.of_draft(draft), tokens, chats, settings)

@@ -42,6 +42,11 @@ class HeldOut:
         cls, target: LlamaModel, frame: ChatFrame, questions: Sequence[tuple[int, ...]], answer_tokens: int
     ) -> HeldOut:
         prompts = [Prompt(frame.question(question), answering=True) for question in questions]
+        return cls.answers_to(target, frame, prompts, answer_tokens)
+
+    @classmethod
+    def answers_to(cls, target: LlamaModel, frame: ChatFrame, prompts: Sequence[Prompt], answer_tokens: int) -> HeldOut:
+        """Of prompts as they are, in a chat or not."""
         length = max(len(prompt.token_ids) for prompt in prompts) + answer_tokens
         settings = WritingSettings(length=length, answer_temperatures=(0.0,), max_answer_tokens=answer_tokens)
         generator = torch.Generator(target.embedding.device)

@@ -20,15 +20,17 @@ class Optimizer:
         matrices = [weight for weight in weights.values() if weight.dim() == 2]
         vectors = [weight for weight in weights.values() if weight.dim() != 2]
         self._muon = torch.optim.Muon(matrices, lr=0.0, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-        self._adamw = torch.optim.AdamW(vectors, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)
+        self._optimizers: list[torch.optim.Optimizer] = [self._muon]
+        if vectors:
+            self._optimizers.append(torch.optim.AdamW(vectors, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0))
 
     def step(self, progress: float) -> None:
         """Applies the gradients and clears them. `progress` goes from 0 to 1 over the training."""
         torch.nn.utils.clip_grad_norm_(self._weights.values(), 1.0)
-        for optimizer in (self._muon, self._adamw):
+        for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._learning_rate * schedule(progress)
-            optimizer.step()  # type: ignore[no-untyped-call]
+            optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
     def momenta(self) -> dict[str, torch.Tensor]:

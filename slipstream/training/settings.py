@@ -119,6 +119,39 @@ class PardSettings:
         return Objective(self.loss, self.temperature)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoraSettings:
+    """An adapter of a draft and how it is trained. Raises ValueError naming field and value."""
+
+    rank: int = 16
+    alpha: float = 32.0  # what is added counts alpha / rank
+    modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    num_held_out: int = 30  # prompts of the kind that it is measured with and never sees
+    loss: str = "lk_hybrid"
+    temperature: float = 1.0  # of the distributions that the loss compares
+    train_tokens: int = 8_000_000  # fed in all, over as many epochs as it takes
+    batch: int = 32  # rows of a step
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.0
+    loss_chunk: int = 8192  # tokens whose logits exist at a time
+    num_draft_tokens: int = 5  # K of the reported acceptance
+    compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
+    keep_states: bool = True  # the target's hidden states, from one epoch to the next, if they fit; changes only speed
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "rank", "num_held_out", "train_tokens", "batch", "loss_chunk", "num_draft_tokens")
+        assert self.objective  # validates loss and temperature
+        if not self.modules:
+            raise ValueError("modules is empty; name at least one that the adapter changes")
+        if not self.learning_rate > 0 or self.weight_decay < 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(self.loss, self.temperature)
+
+
 def _require_positive(settings: object, *names: str) -> None:
     for name in names:
         if getattr(settings, name) < 1:
