@@ -15,6 +15,7 @@ from gateway.tokenizer_store import TextTools
 from slipstream.errors import InvalidRequest
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.text.chat_template import ChatMessage
+from slipstream.vocabulary_check import check_ids, check_sampling_ids
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_PROMPT_CHARS = 4_000_000  # about a million tokens; the tokenizer needs 100 bytes and more for each
@@ -60,7 +61,7 @@ def admit(
         )
     sampling = _sampling(completion, tenant, left)
     check_ids("prompt", prompt_ids, info.vocab_size)
-    _check_sampling_ids(sampling, info.vocab_size)
+    check_sampling_ids(sampling, info.vocab_size)
     proposers = tenant.active_proposers
     return SequenceRequest(
         sequence_id=sequence_id,
@@ -79,12 +80,6 @@ def admit(
         vocabulary_hash=info.vocabulary_hash,
         request_id=completion.request_id,
     )
-
-
-def check_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise InvalidRequest(f"{name} holds token id {token_id}; ids must be in 0..{vocab_size - 1}")
 
 
 def identified(completion: Completion) -> Completion:
@@ -134,11 +129,3 @@ def _sampling(completion: Completion, tenant: Tenant, left: int) -> SamplingPara
         prompt_logprobs=completion.prompt_logprobs,
         grammar=completion.grammar,
     )
-
-
-def _check_sampling_ids(sampling: SamplingParams, vocab_size: int) -> None:
-    check_ids("stop_token_ids", sampling.stop_token_ids, vocab_size)
-    check_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], vocab_size)
-    check_ids("allowed_token_ids", sampling.allowed_token_ids, vocab_size)
-    for word in sampling.bad_words:
-        check_ids("bad_words", word, vocab_size)

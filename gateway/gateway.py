@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gateway.admission import admit, check_ids, encode_prompt, identified, num_chars
+from gateway.admission import admit, encode_prompt, identified, num_chars
 from gateway.catalog import Catalog, ServedModel
 from gateway.client_stream import ClientStream
 from gateway.complaints import Complaints
@@ -42,6 +42,7 @@ from gateway.watch.streams import WatchedText, tell_end
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.request import SequenceRequest
+from slipstream.vocabulary_check import check_ids
 from slipstream.wire.status import to_status
 
 LONG_PROMPT_CHARS = 20_000  # encoded in another thread, so that other requests go on meanwhile

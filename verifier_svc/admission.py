@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slipstream.errors import InvalidRequest, VocabularyMismatch
-from slipstream.request import SamplingParams, SequenceRequest
+from slipstream.request import SequenceRequest
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.vocabulary_check import check_ids, check_sampling_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,8 @@ class Served:
 
 def validate(request: SequenceRequest, served: Served) -> None:
     """Raises what is wrong with the request, naming thing, value and what to do."""
-    _require_in_vocabulary("token_ids", request.token_ids, served.vocab_size)
-    _require_sampling_in_vocabulary(request.sampling, served.vocab_size)
+    check_ids("token_ids", request.token_ids, served.vocab_size)
+    check_sampling_ids(request.sampling, served.vocab_size)
     num_tokens, num_output, max_tokens = len(request.token_ids), request.num_output_tokens, request.sampling.max_tokens
     if num_tokens >= served.max_model_len:
         raise InvalidRequest(
@@ -47,16 +48,3 @@ def validate(request: SequenceRequest, served: Served) -> None:
         raise VocabularyMismatch(
             f"vocabulary_hash is {request.vocabulary_hash}, this model's is {ours}; fetch the tokenizer again"
         )
-
-
-def _require_sampling_in_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
-    _require_in_vocabulary("stop_token_ids", sampling.stop_token_ids, vocab_size)
-    _require_in_vocabulary("logit_bias", tuple(token_id for token_id, _ in sampling.logit_bias), vocab_size)
-    _require_in_vocabulary("allowed_token_ids", sampling.allowed_token_ids, vocab_size)
-    _require_in_vocabulary("bad_words", tuple(token_id for word in sampling.bad_words for token_id in word), vocab_size)
-
-
-def _require_in_vocabulary(name: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
-    for extreme in (min(token_ids, default=0), max(token_ids, default=0)):
-        if not 0 <= extreme < vocab_size:
-            raise InvalidRequest(f"{name} holds {extreme}; it must be in 0..{vocab_size - 1}")

@@ -11,9 +11,9 @@ PROMPT = [3, 4, 5, 6, 7]
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"prompt": [1, VOCAB]}, f"token_ids holds {VOCAB}; it must be in 0..{VOCAB - 1}"),
-        ({"prompt": [-1]}, "token_ids holds -1"),
-        ({"sampling": {"stop_token_ids": (99,)}}, "stop_token_ids holds 99"),
+        ({"prompt": [1, VOCAB]}, f"token_ids holds token id {VOCAB}; ids must be in 0..{VOCAB - 1}"),
+        ({"prompt": [-1]}, "token_ids holds token id -1"),
+        ({"sampling": {"stop_token_ids": (99,)}}, "stop_token_ids holds token id 99"),
         ({"prompt": [1] * 64}, "the prompt has 64 tokens and the context 64"),
         ({"num_prompt_tokens": 1, "sampling": {"max_tokens": 4}}, "4 output tokens are committed and max_tokens is 4"),
     ],
