@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.json_fields import InvalidField
 from slipstream.errors import Exhausted
-from slipstream.wire.status import to_status
+from slipstream.wire.status import retry_advice, to_status
 
 _CODE = grpc.StatusCode
 
@@ -70,5 +70,4 @@ def _advice(error: Exception) -> dict[str, str]:
     """Headers that say when to try again."""
     if not isinstance(error, Exhausted):
         return {}
-    seconds = error.retry_after_seconds
-    return {"Retry-After": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, round(seconds * 1e3)))}
+    return {"Retry-After": str(max(1, math.ceil(error.retry_after_seconds))), **dict(retry_advice(error))}

@@ -137,11 +137,11 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, 
     code, text = to_status(error)
     if code is grpc.StatusCode.INTERNAL:
         _LOG.error("%s failed", method, exc_info=error)
-    await context.abort(code, text, trailing_metadata=_advice(error))
+    await context.abort(code, text, trailing_metadata=retry_advice(error))
 
 
-def _advice(error: Exception) -> tuple[tuple[str, str], ...]:
-    """Trailing metadata that says when to try again."""
+def retry_advice(error: Exception) -> tuple[tuple[str, str], ...]:
+    """Trailing metadata, or headers of HTTP, that say when to try again."""
     if isinstance(error, errors.Exhausted):
         return ((RETRY_AFTER_KEY, str(max(1, round(error.retry_after_seconds * 1e3)))),)
     return ()
