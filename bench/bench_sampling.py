@@ -11,10 +11,11 @@ import torch
 
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.draft_law import as_law, guess_outcomes, sparse_laws
 from slipstream.sampling.noise import gumbel_noise, key_tensor
 from slipstream.sampling.target_law import shape_logits
-from slipstream.sampling.verification import SequenceCheck, verify
+from slipstream.sampling.verification import verify
 
 VOCAB_SIZE = 49152
 NUM_ROWS = 8

@@ -24,8 +24,6 @@ from slipstream.sampling.ruled_law import ruled_logits
 from slipstream.sampling.target_law import shape_logits
 from slipstream.sampling.token_masks import masked_logits
 
-__all__ = ["SequenceCheck", "Verdict", "accepts", "recovery_weights", "verify", "verify_reference"]
-
 Floats = npt.NDArray[np.float32]
 
 
@@ -93,14 +91,14 @@ def _split(logits: torch.Tensor, checks: Sequence[SequenceCheck]) -> Iterator[tu
 
 
 def _ruled_plainly(logits: torch.Tensor, check: SequenceCheck) -> torch.Tensor:
-    rules, ruled = check.rules, logits.cpu().numpy()
+    rules = check.rules
     if rules is None:
         return logits
     tokens = [*rules.token_ids, *(token.token_id for token in check.draft)]
     prompt, output = tokens[: rules.num_prompt_tokens], tokens[rules.num_prompt_tokens :]
     rows = [
         rule_logits(row, check.sampling, prompt, output[: rules.num_output_tokens + offset], rules.stop_token_ids)
-        for offset, row in enumerate(ruled)
+        for offset, row in enumerate(logits.cpu().numpy())
     ]
     return torch.from_numpy(np.stack(rows))
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.draft_law import as_law, sparse_laws
-from slipstream.sampling.verification import SequenceCheck, Verdict, recovery_weights, verify, verify_reference
+from slipstream.sampling.verification import recovery_weights, verify, verify_reference
 
 RATIO, COUPLED = VerificationMode.RATIO, VerificationMode.COUPLED
 GREEDY = SamplingParams(temperature=0.0)

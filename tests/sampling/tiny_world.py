@@ -12,10 +12,11 @@ from scipy.stats import chisquare
 
 from slipstream.exchange import DraftToken, LawKind, SparseLaw
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.draft_law import as_law, draw, guess_outcomes, sparse_laws
 from slipstream.sampling.philox import derive_key
 from slipstream.sampling.target_law import shape_logits
-from slipstream.sampling.verification import SequenceCheck, Verdict, verify
+from slipstream.sampling.verification import verify
 
 VOCAB = 5
 NUM_SEQUENCES = 6000
