@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.training.settings import ChatSettings, DraftSettings, PardSettings
+from slipstream.training.settings import ChatSettings, DraftSettings, LoraSettings, PardSettings
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,12 @@ def test_a_chat_setting_out_of_range_is_named() -> None:
 def test_a_parallel_setting_out_of_range_is_named(field: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PardSettings(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("rank", 0, "rank is 0"), ("num_held_out", 0, "num_held_out is 0"), ("modules", (), "modules is empty")],
+)
+def test_an_adapter_setting_out_of_range_is_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LoraSettings(**{field: value})  # type: ignore[arg-type]

@@ -1,0 +1,53 @@
+"""Options that all kinds of training take, and how one tells where it stands. Knows the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from slipstream.training.material import Slice
+    from slipstream.training.slices import Progress
+
+Target = Annotated[Path, typer.Option(help="The target's folder, tokenizer included.")]
+Out = Annotated[Path, typer.Option(help="Folder of the finished drafter.")]
+Prompts = Annotated[Path, typer.Option(help="Evaluation prompts, a JSON object with `prompt` on each line.")]
+Run = Annotated[Path, typer.Option(help="Folder of text and state between slices.")]
+Text = Annotated[list[Path] | None, typer.Option(help="Text to ask about, beside Python's own; repeatable.")]
+Device = Annotated[str, typer.Option(help="cuda or cpu.")]
+Minutes = Annotated[float, typer.Option(help="Of this slice; the same command again goes on.")]
+ChatTokens = Annotated[int, typer.Option(help="Text that the target writes.")]
+ChatBatch = Annotated[int, typer.Option(help="Rows written at once.")]
+Length = Annotated[int, typer.Option(help="Tokens of a row.")]
+TrainTokens = Annotated[int, typer.Option(help="Tokens fed in all.")]
+DraftVocab = Annotated[int, typer.Option(help="Tokens that may be drafted.")]
+Batch = Annotated[int, typer.Option(help="Rows of a training step.")]
+LearningRate = Annotated[float, typer.Option()]
+Loss = Annotated[str, typer.Option(help="kl or lk_hybrid.")]
+Temperature = Annotated[float, typer.Option(help="That the drafter serves best; 0.5 stands for greedy.")]
+Compiled = Annotated[bool, typer.Option("--compiled", help="Compile the layers; pays on a GPU.")]
+Seed = Annotated[int, typer.Option()]
+
+
+def slice_of(minutes: float) -> Slice:
+    """What one run of the command does."""
+    from slipstream.training.material import Slice
+
+    return Slice(seconds=minutes * 60, measure_every=60.0, say=_say, progress=_progress)
+
+
+def say_end(out: Path, result: object | None) -> None:
+    """`result`: what the finished drafter accepts; None if there is more to do."""
+    _say(f"stored in {out}: {result}" if result else "time is up; the same command goes on from here")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _progress(now: Progress) -> None:
+    line = f"step {now.step}/{now.num_steps}  loss {now.loss:.4f}  accepted {now.accepted:.3f}"
+    line += f"  {now.tokens_per_second / 1000:.0f}k tok/s  {now.seconds_left:.0f} s left"
+    _say(line if now.held_out is None else f"{line}  held out: {now.held_out}")
