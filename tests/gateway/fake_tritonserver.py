@@ -11,6 +11,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from gateway.tritonserver import TritonServerConfig
+from slipstream.wire.tls import ServerTls
 
 MODEL = "draft"
 
@@ -30,8 +31,9 @@ class Script:
 
 
 class FakeTritonServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # made without types
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, tls: ServerTls | None = None) -> None:
         self.say = say
+        self._tls = tls
         self.calls: list[tuple[tuple[int, ...], int]] = []
         self.num_at_once = 0  # calls that are being answered
         self.most_at_once = 0
@@ -51,7 +53,11 @@ class FakeTritonServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
     async def start(self) -> None:
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        address = f"127.0.0.1:{self.port}"
+        if self._tls is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, self._tls.credentials())
         await self._server.start()
 
     async def die(self) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from gateway import tritonserver
 from gateway.tritonserver import Lost, Refused, TritonServer, TritonServerConfig, tritonserver_config
-from slipstream.wire.tls import ClientTls
 from tests.gateway.fake_tritonserver import FakeTritonServer, Script
 from tests.gateway.fakes import eventually
+from tests.wire.certificates import Authority
 
 TEXT = (1, 2, 3, 4, 5, 6)
 
@@ -108,7 +108,7 @@ async def test_a_sequence_that_the_server_refuses_is_no_loss_of_the_server(
 ) -> None:
     server = await asked.found()
     fake.error = code
-    with pytest.raises(Refused, match="as it was told to$"):
+    with pytest.raises(Refused, match=r"as it was told to$"):
         await server.draft([1, 2], 3)
     assert server.available
     assert asked.outcomes == ["refused"]
@@ -137,7 +137,20 @@ async def test_pauses_grow_until_the_server_answers(fake: FakeTritonServer, monk
     await asked.close()
 
 
-def test_half_of_what_is_needed_is_told_by_name(tmp_path: Path) -> None:
+async def test_it_is_called_by_tls_and_only_if_its_certificate_is_of_the_right_ca(tmp_path: Path) -> None:
+    ours, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    fake = FakeTritonServer(Script(TEXT), ours.server())
+    await fake.start()
+    right, wrong = (Asked(fake, replace(fake.config, tls=one.client())) for one in (ours, stranger))
+    assert await (await right.found()).draft([1, 2], 1) == (3,)
+    await eventually(lambda: wrong.outcomes)
+    assert not wrong.server.available
+    for asked in (right, wrong):
+        await asked.close()
+    await fake.die()
+
+
+def test_half_of_what_is_needed_is_told_by_name() -> None:
     assert tritonserver_config("", "", None) is None
     with pytest.raises(ValueError, match="tritonserver-model is empty"):
         tritonserver_config("one:8001", "", None)
@@ -149,5 +162,3 @@ def test_half_of_what_is_needed_is_told_by_name(tmp_path: Path) -> None:
         tritonserver_config("dns:///one:8001", "draft", None)
     with pytest.raises(ValueError, match="max_calls is 0"):
         TritonServerConfig(address="one:8001", model="draft", max_calls=0)
-    with pytest.raises(ValueError, match="cannot be read"):
-        ClientTls(ca=tmp_path / "none.pem")
