@@ -63,19 +63,29 @@ LOOKAROUND = re.compile(r"\(\?(?!:)|\\[bBpPkAzZ]")
 
 def check_schema(schema: Any) -> None:
     """Raises InvalidRequest naming place, keyword and reason."""
-    _check(schema, "#", MAX_DEPTH)
+    references = {}
+    places = set()
+    for place, part in _walk(schema, "#", MAX_DEPTH):
+        _check_keywords(part, place)
+        places.add(place)
+        if "$ref" in part:
+            references[place] = part["$ref"]
+    for place, target in references.items():
+        if target not in places:  # elsewhere, the library would take it for anything at all
+            raise _refusal(place, f"has the '$ref' {target!r}, which is no schema inside this one; put it into '$defs'")
 
 
-def _check(schema: Any, place: str, depth: int) -> None:
+def _walk(schema: Any, place: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A schema and all inside it, each with its place."""
     if schema is True:
-        return
+        schema = {}
     if not isinstance(schema, dict):
         raise _refusal(place, f"is {schema!r}; it must be an object or true")
     if depth == 0:
         raise _refusal(place[:40] + "...", f"lies more than {MAX_DEPTH} levels deep")
-    _check_keywords(schema, place)
+    yield place, schema
     for name, part in _parts(schema):
-        _check(part, f"{place}/{name}", depth - 1)
+        yield from _walk(part, f"{place}/{name}", depth - 1)
 
 
 def _check_keywords(schema: dict[str, Any], place: str) -> None:

@@ -34,6 +34,7 @@ ENFORCED: list[Any] = [
     {"oneOf": [INTEGER, STRING]},
     {"allOf": [{"type": "integer", "minimum": 5}], "description": "one"},
     {"type": "array", "items": INTEGER, "uniqueItems": False},
+    {"type": "object", "properties": {"a": INTEGER, "b": {"$ref": "#/properties/a"}}, "required": ["a", "b"]},
     {"$ref": "#/$defs/list", "$defs": {"list": {"anyOf": [{"type": "null"}, {"type": "array", "items": INTEGER}]}}},
 ]
 REFUSED: list[tuple[Any, str]] = [
@@ -55,6 +56,12 @@ REFUSED: list[tuple[Any, str]] = [
     ({"oneOf": [INTEGER, {"type": "number"}]}, "write 'anyOf'"),
     ({"anyOf": [INTEGER], "type": "integer"}, "'type' beside 'anyOf'"),
     ({"$ref": "#/$defs/n", "$defs": {"n": STRING}, "maxLength": 1}, "'maxLength' beside '\\$ref'"),
+    ({"$ref": "https://example.com/schema"}, "which is no schema inside this one"),
+    (
+        {"type": "array", "items": {"$ref": "#/default"}, "default": {"uniqueItems": True}},
+        "/items has the '\\$ref' '#/def",
+    ),
+    ({"$ref": "#/$defs/m", "$defs": {"n": STRING}}, "'#/\\$defs/m', which is no schema"),
     ({"enum": ["aaa"], "maxLength": 1}, "'maxLength' beside 'enum'"),
     ({"type": "integer", "enum": [1, "a"]}, "lists 'a', which is not of type 'integer'"),
     ({"type": "object", "properties": {"x": {"type": "array", "contains": {}}}}, "/properties/x has 'contains'"),
