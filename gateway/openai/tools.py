@@ -48,7 +48,8 @@ def forced_grammar(tools: list[Tool], choice: Choice | None) -> Grammar | None:
         return None
     if not tools:
         raise InvalidField("tool_choice is 'required'; it needs `tools`", "tool_choice")
-    return _grammar({"anyOf": [_call_schema(tool.function) for tool in tools]})
+    calls = [_call_schema(tool.function, f"#/anyOf/{index}") for index, tool in enumerate(tools)]
+    return _grammar({"anyOf": calls})
 
 
 def parsed_call(choice: Choice | None, text: str) -> tuple[str, str] | None:
@@ -72,13 +73,27 @@ def _named(tools: list[Tool], name: str) -> Function:
     raise InvalidField(f"tool_choice names {name!r}; the functions in `tools` are: {known}", "tool_choice")
 
 
-def _call_schema(function: Function) -> dict[str, Any]:
+def _call_schema(function: Function, place: str) -> dict[str, Any]:
+    arguments = _moved(_parameters(function), f"{place}/properties/arguments")
     return {
         "type": "object",
-        "properties": {"name": {"const": function.name}, "arguments": _parameters(function)},
+        "properties": {"name": {"const": function.name}, "arguments": arguments},
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """A schema whose root now lies elsewhere: what it refers to in itself is found there."""
+    if isinstance(schema, list):
+        return [_moved(part, place) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {name: _moved(part, place) for name, part in schema.items()}
+    target = schema.get("$ref")
+    if isinstance(target, str) and target.startswith("#"):
+        moved["$ref"] = place + target[1:]
+    return moved
 
 
 def _parameters(function: Function) -> dict[str, Any]:

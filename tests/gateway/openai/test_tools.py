@@ -9,6 +9,7 @@ import pytest
 
 from gateway.openai.tools import Choice, Function, NamedFunction, NamedTool, Tool, forced_grammar, parsed_call
 from slipstream.errors import InvalidRequest
+from slipstream.grammar.schema_check import check_schema
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ADD = Tool(type="function", function=Function(name="add", parameters=SCHEMA))
@@ -37,6 +38,16 @@ def test_of_several_functions_the_model_writes_which() -> None:
     kinds = [one["properties"]["name"]["const"] for one in schema([NOW, ADD], "required")["anyOf"]]
     assert kinds == ["now", "add"]
     assert parsed_call("required", '{"name": "add", "arguments": {"a": 1}}') == ("add", '{"a": 1}')
+
+
+def test_what_a_functions_schema_refers_to_is_found_where_it_lies_then() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "size": {"$ref": "#/$defs/n"}}}
+    function = Function(name="plant", parameters={**tree, "$defs": {"n": {"type": "integer"}}})
+    asked = schema([ADD, Tool(type="function", function=function)], "required")
+    check_schema(asked)
+    properties = asked["anyOf"][1]["properties"]["arguments"]["properties"]
+    root = "#/anyOf/1/properties/arguments"
+    assert properties == {"left": {"$ref": root}, "size": {"$ref": f"{root}/$defs/n"}}
 
 
 @pytest.mark.parametrize("text", ["", '{"name": "add", "argu', "[]", '{"name": "add"}', "3"])
