@@ -143,7 +143,8 @@ class Tenants:
         scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise Unauthenticated("metadata `authorization` must be `Bearer <key>`")
-        digest = hashlib.sha256(key.strip().encode()).hexdigest()
+        # HTTP headers may hold any bytes, which come as lone surrogates where they are no UTF-8.
+        digest = hashlib.sha256(key.strip().encode(errors="surrogateescape")).hexdigest()
         # Every key is compared, each in constant time: the answer's time tells nothing about keys.
         matches = [t for t in self._tenants for known in t.key_sha256 if hmac.compare_digest(digest, known)]
         if not matches:

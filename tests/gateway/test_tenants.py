@@ -41,6 +41,7 @@ def test_a_key_finds_its_tenant(authorization: str) -> None:
     [
         ("", "an API key is needed"),
         ("Bearer wrong", "belongs to no tenant"),
+        ("Bearer wrong \udce9\udcff", "belongs to no tenant"),  # bytes of an HTTP header that are no UTF-8
         ("Basic secret", "must be `Bearer <key>`"),
         ("Bearer", "must be `Bearer <key>`"),
     ],
