@@ -47,7 +47,7 @@ def eval_command(
     temperature: options.Temperature = 0.0,
     coupled: Annotated[bool, typer.Option("--coupled", help="Verify in coupled mode; a gateway has its own.")] = False,
     chat: Annotated[bool, typer.Option(help="Through the chat template.")] = True,
-    seed: Annotated[int, typer.Option(help="Of the first prompt; each further one has the next.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of every prompt.")] = 0,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="bfloat16, float32 or float16.")] = "bfloat16",
     num_threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
@@ -85,12 +85,7 @@ def eval_command(
             target=gateway, requests=len(texts), chat=chat, api_key=api_key, tls=tls, timeout=timeout, request=wanted
         )
         evaluations.append(_online(texts, asking))
-    if plot is not None:
-        save_plot(evaluations, plot)
-    if as_json:
-        print(as_json_text(evaluations))
-    else:
-        Console().print(as_table(evaluations))
+    _show(evaluations, plot, as_json=as_json)
 
 
 def _offline(
@@ -110,6 +105,15 @@ def _counted(answers: Iterator[list[Commit]], total: int, report: Report) -> Ite
     for number, commits in enumerate(answers, 1):
         report(f"{number} of {total} prompts", number / total)
         yield commits
+
+
+def _show(evaluations: Sequence[Evaluation], plot: Path | None, *, as_json: bool) -> None:
+    if plot is not None:
+        save_plot(evaluations, plot)
+    if as_json:
+        print(as_json_text(evaluations))
+    else:
+        Console().print(as_table(evaluations))
 
 
 def _online(prompts: Sequence[Prompt], asking: BenchOptions) -> Evaluation:

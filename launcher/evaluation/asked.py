@@ -21,7 +21,7 @@ class Asked:
     max_tokens: int = 128
     temperature: float = 0.0
     mode: VerificationMode = VerificationMode.RATIO
-    seed: int = 0  # of the first prompt; each further one has the next
+    seed: int = 0  # of every prompt
     chat: bool = True  # through the chat template
 
     def __post_init__(self) -> None:

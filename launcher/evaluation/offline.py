@@ -55,7 +55,7 @@ class Pair:
             num_prompt_tokens=len(token_ids),
             sampling=asked.sampling,
             mode=asked.mode,
-            seed=asked.seed + index,
+            seed=asked.seed,
             nonce=index,
             num_draft_tokens=0 if self.proposer == NONE else asked.num_draft_tokens,
             proposers=() if self.proposer == NONE else (self.proposer,),
