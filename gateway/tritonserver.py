@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from tritonclient.grpc import InferInput, InferRequestedOutput
+from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
@@ -115,11 +115,11 @@ class TritonServer:
         try:
             answer = await self._client.infer(
                 self._config.model,
-                inputs(token_ids, num_tokens),
+                _inputs(token_ids, num_tokens),
                 outputs=[InferRequestedOutput(OUTPUT)],
                 client_timeout=self._config.call_seconds,
             )
-            drafted = read_output(answer.as_numpy(OUTPUT))
+            drafted = _drafted(answer)
         except InferenceServerException as error:
             raise self._failure(error) from error
         except Refused as error:
@@ -168,7 +168,7 @@ class TritonServer:
         return failure
 
 
-def inputs(token_ids: Sequence[int], num_tokens: int) -> list[InferInput]:
+def _inputs(token_ids: Sequence[int], num_tokens: int) -> list[InferInput]:
     """One prefix and how many tokens are wanted after it, named as in NVIDIA's LLM backends."""
     return [
         _tensor("input_ids", token_ids),  # [1, n]
@@ -177,8 +177,12 @@ def inputs(token_ids: Sequence[int], num_tokens: int) -> list[InferInput]:
     ]
 
 
-def read_output(tokens: npt.NDArray[Any] | None) -> tuple[int, ...]:
+def _drafted(answer: InferResult) -> tuple[int, ...]:
     """The tokens after the prefix, of whatever shape; raises Refused for anything else."""
+    try:
+        tokens: npt.NDArray[Any] | None = answer.as_numpy(OUTPUT)
+    except (ValueError, IndexError) as error:  # data that does not fit its shape, or none
+        raise Refused(f"{OUTPUT} cannot be read: {error}") from error
     if tokens is None:
         raise Refused(f"its answer has no tensor {OUTPUT!r}")
     if tokens.dtype.kind not in "iu":

@@ -84,7 +84,7 @@ class FakeTritonServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
 
     def _answer(self, request: Any, token_ids: Sequence[int]) -> Any:
         response = service_pb2.ModelInferResponse(model_name=request.model_name)
-        kind = "INT32" if self.dtype is np.int32 else "FP32"
+        kind = "FP32" if self.dtype is np.float32 else "INT32"
         response.outputs.add(name=self.output, datatype=kind, shape=[1, len(token_ids)])
         response.raw_output_contents.append(np.array(token_ids, self.dtype).tobytes())
         return response

@@ -119,6 +119,9 @@ async def test_a_model_with_other_tensors_is_refused_by_name(fake: FakeTritonSer
     fake.dtype = np.float32
     with pytest.raises(Refused, match="output_ids is of float32"):
         await server.draft([1, 2], 3)
+    fake.dtype = np.int8  # three bytes are no three INT32
+    with pytest.raises(Refused, match="output_ids cannot be read"):
+        await server.draft([1, 2], 3)
     fake.output = "text_output"
     with pytest.raises(Refused, match="no tensor 'output_ids'"):
         await server.draft([1, 2], 3)
