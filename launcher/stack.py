@@ -171,9 +171,18 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     if service in topology.drafters:
         options += ["--proposer", service.proposer]
         options += ["--max-branches", str(service.max_branches), "--stop-below", str(service.stop_below)]
+        options += _adapter_options(service)
     if service in topology.drafters and (target := _target_model(topology, service)) is not None:
         options += ["--target-model", str(target)]
     return options
+
+
+def _adapter_options(drafter: ModelService) -> list[str]:
+    if drafter.adapters_dir is None:
+        return []
+    named = [f"{name}={drafter.adapters_dir / name}" for name in drafter.adapters]
+    options = ["--adapters-dir", str(drafter.adapters_dir), "--max-adapters", str(drafter.max_adapters)]
+    return options + _repeated("--adapter", named)
 
 
 def _server_options(tls: TlsFiles, client_ca: Path | None) -> list[str]:

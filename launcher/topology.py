@@ -45,6 +45,9 @@ DRAFTER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
     "proposer": rules.one_of((DRAFT_MODEL, PARD, EAGLE3)),
     "max_branches": rules.whole(0, 64),
     "stop_below": rules.share(),
+    "adapters_dir": rules.existing_path(optional=True),
+    "adapters": rules.list_of(rules.text()),
+    "max_adapters": rules.whole(1, 1024),
 }
 GATEWAY_RULES: Final[dict[str, Rule]] = {
     "listen": rules.address(),
@@ -95,11 +98,16 @@ class ModelService:
     proposer: str = DRAFT_MODEL  # how a drafter drafts
     max_branches: int = 64  # of a drafter: outcomes drafted for ahead of a pass; 0 = takes turns with the verifier
     stop_below: float = 0.0  # of a drafter: ends a path that is less likely than this to stand; 0 = never
+    adapters_dir: Path | None = None  # of a drafter: where LoRA adapters may be loaded from; None = nowhere
+    adapters: tuple[str, ...] = ()  # folders there that are loaded at the start, each under its own name
+    max_adapters: int = 4  # loaded at one time
 
     def __post_init__(self) -> None:
         rules.require(self, VERIFIER_RULES | DRAFTER_RULES)
         if len(self.devices) not in (1, self.replicas):
             raise ValueError(f"devices has {len(self.devices)} entries; it must have 1 or {self.replicas}, as replicas")
+        if self.adapters and self.adapters_dir is None:
+            raise ValueError(f"adapters is {list(self.adapters)}; give adapters_dir, where they are")
         for name, address in (("listen", self.listen), ("metrics", self.metrics)):
             if rules.port_of(address) + self.replicas - 1 > MAX_PORT:
                 raise ValueError(f"{name} is {address!r}; the port must leave room for {self.replicas} replicas")

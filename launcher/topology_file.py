@@ -25,7 +25,18 @@ from launcher.topology import (
 
 DEFAULT_FILE: Final = Path("slipstream.yaml")
 PATHS: Final = frozenset(
-    {"model", "features", "target_model", "tenants", "tritonserver_ca", "ca", "certificate", "key", "client_ca"}
+    {
+        "model",
+        "features",
+        "target_model",
+        "adapters_dir",
+        "tenants",
+        "tritonserver_ca",
+        "ca",
+        "certificate",
+        "key",
+        "client_ca",
+    }
 )  # relative ones start at the file's folder
 
 PartT = TypeVar("PartT", ModelService, GatewayService, TlsFiles)

@@ -78,6 +78,20 @@ def test_a_head_is_told_to_its_drafter_and_to_the_verifier_that_makes_its_featur
     assert (option(drafter, "--proposer"), option(verifier, "--proposer")) == (["eagle3"], [])
 
 
+def test_a_drafter_is_told_where_adapters_are_and_which_to_begin_with(tmp_path: Path) -> None:
+    (tmp_path / "adapters").mkdir()
+    drafter = ModelService(model=tmp_path, adapters_dir=tmp_path / "adapters", adapters=("legal", "code"))
+    (spec,) = drafter_specs(Topology(verifiers=(ModelService(model=tmp_path),), drafters=(drafter,)))
+    words = " ".join(spec.options)
+    assert f"--adapters-dir {tmp_path / 'adapters'} --max-adapters 4" in words
+    assert f"--adapter legal={tmp_path / 'adapters' / 'legal'} --adapter code=" in words
+
+
+def test_adapters_without_their_directory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"adapters is \['legal'\]; give adapters_dir"):
+        ModelService(model=tmp_path, adapters=("legal",))
+
+
 def test_a_gateway_is_told_of_peers_here_and_elsewhere(tmp_path: Path) -> None:
     gateway = GatewayService(
         tenants=tmp_path, http="h:8", watch_key_sha256="0" * 64, verifiers=("far:1",), drafters=("far:2",)
