@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from slipstream.sampling.token_masks import TokenMasks
+from slipstream.token_bits import num_words
 
 
 class MaskBuffers:
@@ -12,7 +13,7 @@ class MaskBuffers:
 
     def __init__(self, most_rows: int, vocab_size: int, device: torch.device) -> None:
         self._most_rows = most_rows
-        self._num_words = -(-vocab_size // 32)
+        self._num_words = num_words(vocab_size)
         self._device = device
         self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None  # on the host, on the device
 

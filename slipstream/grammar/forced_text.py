@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from slipstream.token_bits import WORD_BITS, num_words
+
 MAX_BYTES = 64  # more than the tokens of a pass are likely to be
 
-Row = npt.NDArray[np.int32]  # [ceil(vocab / 32)], packed: which tokens may come
+Row = npt.NDArray[np.int32]  # [num_words(vocab)], packed: which tokens may come
 
 
 class FirstBytes:
@@ -22,8 +24,9 @@ class FirstBytes:
 
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
         self.token_bytes = token_bytes
-        num_words = -(-len(token_bytes) // 32)
-        flags = np.ones((257, 32 * num_words), dtype=np.uint8)  # the last: of those without any byte
+        flags = np.ones(
+            (257, WORD_BITS * num_words(len(token_bytes))), dtype=np.uint8
+        )  # the last: of those without any byte
         firsts = [text[0] if text else 256 for text in token_bytes]
         flags[firsts, np.arange(len(token_bytes))] = 0
         flags[:, len(token_bytes) :] = 0
@@ -36,7 +39,7 @@ class FirstBytes:
             return b""
         word = int(words[0])
         lowest = int(row[word]) & -int(row[word])
-        token_id = 32 * word + lowest.bit_length() - 1
+        token_id = WORD_BITS * word + lowest.bit_length() - 1
         first = self.token_bytes[token_id][:1] if token_id < len(self.token_bytes) else b""
         return first if first and not (row & self._others[first[0]]).any() else b""
 
@@ -60,7 +63,7 @@ class ForcedText:
         `step` goes on by some bytes and says whether they may come; `fill` writes the row of what may come then.
         """
         num_steps = int(bool(self._known) and step(self._known))
-        row = np.zeros(-(-len(self._firsts.token_bytes) // 32), dtype=np.int32)
+        row = np.zeros(num_words(len(self._firsts.token_bytes)), dtype=np.int32)
         while len(self._known) < MAX_BYTES:
             fill(row)
             byte = self._firsts.common(row)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from slipstream.token_bits import packed
+
 OPENING = 0xED
 SECOND_HALVES = range(0xA0, 0xC0)
 
@@ -19,9 +21,7 @@ class SurrogateGuard:
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
         self._opening = frozenset(i for i, text in enumerate(token_bytes) if text[-1:] == bytes([OPENING]))
         self._completing = frozenset(i for i, text in enumerate(token_bytes) if text and text[0] in SECOND_HALVES)
-        flags = np.zeros(-(-len(token_bytes) // 32) * 32, dtype=np.uint8)
-        flags[list(self._completing)] = 1
-        self._others = ~np.packbits(flags, bitorder="little").view(np.int32)
+        self._others = ~packed(self._completing, len(token_bytes))
 
     def forbids(self, previous: int | None, token_id: int) -> bool:
         """Whether the two tokens, one after the other, hold such bytes."""

@@ -16,12 +16,13 @@ import torch
 
 from slipstream.kernels.token_mask import mask_tokens
 from slipstream.sampling.check import SequenceCheck
+from slipstream.token_bits import num_words
 
 
 @dataclass(frozen=True, slots=True)
 class TokenMasks:
     rows: npt.NDArray[np.int32]  # [num_masks], of the logits
-    bits: npt.NDArray[np.int32]  # [num_masks, ceil(vocab / 32)]: bit t & 31 of word t >> 5 is 1 where t may come
+    bits: npt.NDArray[np.int32]  # [num_masks, num_words(vocab)], packed: which tokens may come
 
 
 def token_masks(checks: Sequence[SequenceCheck], vocab_size: int) -> TokenMasks | None:
@@ -36,7 +37,7 @@ def token_masks(checks: Sequence[SequenceCheck], vocab_size: int) -> TokenMasks 
     if not masked:
         return None
     rows = np.concatenate([np.arange(first, first + length, dtype=np.int32) for _, first, length in masked])
-    bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
+    bits = np.full((len(rows), num_words(vocab_size)), -1, dtype=np.int32)
     filled = 0
     for check, _, length in masked:
         _fill(check, bits[filled : filled + length], vocab_size)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.request import MAX_BAD_WORD_TOKENS, SamplingParams
+from slipstream.token_bits import num_words, packed
 
 FORBIDDEN = -np.inf
 NUM_WORDS = 3  # of an entry: token id, bits of its scale, bits of its addend
@@ -99,11 +100,11 @@ class TokenRules:
         return not forbidden and (not self._allowed or token_id in self._allowed)
 
     def mask(self, vocab_size: int) -> Words | None:
-        """A bit per token, the lowest of word 0 first, 1 where it is allowed; None: all are."""
+        """The set of allowed tokens, packed (token_bits.py); None: all are."""
         if not self.sampling.allowed_token_ids:
             return None
-        if len(self._mask) != -(-vocab_size // 32):
-            self._mask = bit_mask(self.sampling.allowed_token_ids, vocab_size)
+        if len(self._mask) != num_words(vocab_size):
+            self._mask = packed(self.sampling.allowed_token_ids, vocab_size)
         return self._mask
 
     def _entry(self, token_id: int, num_drafted: int = 0, *, seen: bool = False) -> Entry:
@@ -140,13 +141,6 @@ def make_token_rules(
 
 def has_penalties(sampling: SamplingParams) -> bool:
     return sampling.repetition_penalty != 1 or sampling.presence_penalty != 0 or sampling.frequency_penalty != 0
-
-
-def bit_mask(token_ids: Sequence[int], vocab_size: int) -> Words:
-    """Bits of these tokens, those outside the vocabulary left out: [ceil(vocab_size / 32)] int32."""
-    bits = np.zeros(-(-vocab_size // 32) * 32, dtype=np.uint8)
-    bits[[token_id for token_id in token_ids if token_id < vocab_size]] = 1
-    return np.packbits(bits, bitorder="little").view("<i4")
 
 
 class _EntryList:

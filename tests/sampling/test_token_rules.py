@@ -12,7 +12,7 @@ from slipstream.request import SamplingParams
 from slipstream.sampling.rule_reference import rule_logits
 from slipstream.sampling.rule_rows import RowContext, pack_rules, to_device
 from slipstream.sampling.ruled_law import drafting_logits, ruled_logits
-from slipstream.sampling.token_rules import TokenRules, bit_mask, make_token_rules
+from slipstream.sampling.token_rules import TokenRules, make_token_rules
 from tests.sampling.random_rules import samplings
 
 VOCAB = 9
@@ -92,6 +92,9 @@ def test_tokens_outside_the_vocabulary_are_left_out() -> None:
     assert logits[0].tolist() == [1, 1, 1, 0.5, 1, 1, 1, 1, 1]
 
 
-def test_a_mask_has_a_bit_for_each_allowed_token() -> None:
-    assert bit_mask((0, 33, 90), 70).tolist() == [1, 2, 0]
-    assert bit_mask((31,), 32).tolist() == [-(2**31)]
+def test_a_mask_has_a_bit_for_each_allowed_token_of_the_vocabulary_at_hand() -> None:
+    rules = TokenRules(SamplingParams(allowed_token_ids=(0, 33, 90)), (3,), 1, ())
+    for vocab_size, words in ((70, [1, 2, 0]), (100, [1, 2, 1 << 26, 0]), (70, [1, 2, 0])):
+        mask = rules.mask(vocab_size)
+        assert mask is not None
+        assert mask.tolist() == words
