@@ -128,7 +128,8 @@ class SamplingParams:
     def _check_penalties(self) -> None:
         low, high = REPETITION_PENALTIES
         penalty = self.repetition_penalty
-        _require(low <= penalty <= high, "repetition_penalty", penalty, f"in [{low}, {high}] (1 is off)")
+        in_range = low <= round(penalty, 6) <= high  # the wire has 32 bits of it, in which 0.01 is a little less
+        _require(in_range, "repetition_penalty", penalty, f"in [{low}, {high}] (1 is off)")
         for name, value in (("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)):
             _require(abs(value) <= MAX_PENALTY, name, value, f"in [{-MAX_PENALTY}, {MAX_PENALTY}]")
 

@@ -99,6 +99,7 @@ def test_a_grammar_is_neither_empty_nor_too_long(num_chars: int) -> None:
         {"top_k": MAX_TOP_K},
         {"min_tokens": 16},
         {"repetition_penalty": 0.01},
+        {"repetition_penalty": 0.009999999776482582},  # 0.01 as it comes over the wire
         {"presence_penalty": -2.0},
     ],
 )
