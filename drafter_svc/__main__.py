@@ -61,29 +61,27 @@ def main(
     tls_key: command_line.TlsKey = None,
     tls_client_ca: command_line.TlsClientCa = None,
     metrics_listen: command_line.MetricsListen = "",
+    otlp_endpoint: command_line.OtlpEndpoint = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
 ) -> None:
     """Serves slipstream.v1.Drafter: guesses the next tokens of open sequences ahead of need."""
     with command_line.mistakes_in_one_line():
         logs.configure(log_level, as_json=log_json)
+        engine = EngineConfig(
+            model=model,
+            target_model=target_model,
+            device=device, dtype=dtype, max_model_len=max_model_len,
+            block_size=block_size, num_kv_blocks=num_kv_blocks, kv_memory_bytes=kv_memory_mib << 20,
+            max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
+            num_threads=num_threads,
+        )  # fmt: skip
         config = DrafterConfig(
-            engine=EngineConfig(
-                model=model,
-                target_model=target_model,
-                device=device,
-                dtype=dtype,
-                max_model_len=max_model_len,
-                block_size=block_size,
-                num_kv_blocks=num_kv_blocks,
-                kv_memory_bytes=kv_memory_mib << 20,
-                max_num_seqs=max_num_seqs,
-                max_num_batched_tokens=max_num_batched_tokens,
-                num_threads=num_threads,
-            ),
+            engine=engine,
             listen=listen,
             tls=server_tls(tls_cert, tls_key, tls_client_ca),
             metrics_listen=metrics_listen,
+            otlp_endpoint=otlp_endpoint,
             proposer=proposer,
             max_rows=max_rows or default_max_rows(device),
             max_prefill_tokens=max_prefill_tokens,

@@ -8,6 +8,7 @@ from typing import Final
 
 from slipstream.config import EngineConfig
 from slipstream.metrics.endpoint import check_address
+from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ServerTls
 
 DEFAULT_LISTEN: Final = "127.0.0.1:50052"
@@ -70,6 +71,7 @@ class DrafterConfig:
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
     tls: ServerTls | None = None  # None: plaintext
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
+    otlp_endpoint: str = ""  # of the collector that gets traces; empty = there are none
     proposer: str = "draft_model"
     max_rows: int = _CPU_ROWS  # of one draft step
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
@@ -80,6 +82,7 @@ class DrafterConfig:
 
     def __post_init__(self) -> None:
         check_address(self.metrics_listen)
+        check_endpoint(self.otlp_endpoint)
         if not 1 <= self.num_kept <= 1024:
             raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
         if not 0 <= self.stop_below < 1:

@@ -23,6 +23,8 @@ from slipstream.metrics.load import load_gauges
 from slipstream.models.draft_checkpoint import tokenizer_folder
 from slipstream.models.eagle3_checkpoint import feature_fingerprint, is_eagle3_folder
 from slipstream.models.loader import load_config, open_checkpoint
+from slipstream.telemetry.otlp import exporting
+from slipstream.telemetry.spans import Tracer
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.wire import server
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
@@ -85,10 +87,15 @@ def instruments(drafter: Drafter) -> list[Instrument]:
 
 async def serve_drafter(config: DrafterConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
+    with exporting(config.otlp_endpoint, "drafter") as tracer:
+        await _serve(config, tracer)
+
+
+async def _serve(config: DrafterConfig, tracer: Tracer) -> None:
     drafter = apart(lambda: make_drafter(config), config.engine.device)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     folder = adapter_folder(config)
-    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics, folder)
+    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics, folder, tracer)
     engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.set_exception, name="drafter")
     engine.start()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 from typing import Any
@@ -19,6 +20,8 @@ from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import CommitBatch, DraftBatch, ModelInfo, SequenceFailure
 from slipstream.sequence_log import SequenceLog
+from slipstream.telemetry.sequences import SequenceSpans
+from slipstream.telemetry.spans import NO_TRACER, Tracer
 from slipstream.wire import codec
 from slipstream.wire.adapters import adapter_list_to_wire
 from slipstream.wire.features import features_from_wire
@@ -40,10 +43,12 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
         info: Callable[[], ModelInfo],
         metrics: DrafterMetrics,
         adapters: AdapterFolder = NO_FOLDER,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._post = post
         self._info = info
         self._metrics = metrics
+        self._tracer = tracer
         self._streams: dict[StreamId, tuple[Outbox, SequenceLog]] = {}
         self._stream_ids = count(1)
         self._adapters = AdapterCalls(lambda number, order: post(Ordered(number, order)), adapters, self._stream_ids)
@@ -56,13 +61,18 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
                 outbox, log = to_stream
                 if isinstance(message, SequenceFailure):
                     log.failed(message)
+                elif log.spans.is_on:
+                    _note_work(message, log.spans)
                 if not outbox.put(message):
                     self._metrics.unsent_batches.add(1)
+
+    def _sequence_log(self) -> SequenceLog:
+        return SequenceLog(_LOG, self._metrics.sequences, SequenceSpans(self._tracer, "drafter", "draft"))
 
     async def Draft(
         self, request_iterator: AsyncIterator[drafter_pb2.DraftRequest], context: Context
     ) -> AsyncIterator[drafter_pb2.DraftResponse]:
-        stream, outbox, log = next(self._stream_ids), Outbox(), SequenceLog(_LOG, self._metrics.sequences)
+        stream, outbox, log = next(self._stream_ids), Outbox(), self._sequence_log()
         self._streams[stream] = outbox, log
         reader = asyncio.create_task(self._read(stream, request_iterator, outbox, log))
         try:
@@ -140,6 +150,16 @@ def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
             raise InvalidRequest(
                 "the message is empty or of an unknown kind; send open, update, close, commits or features"
             )
+
+
+def _note_work(batch: DraftBatch, spans: SequenceSpans) -> None:
+    """The batch is a round of each sequence in it."""
+    drafts_of = Counter(draft.sequence_id for draft in batch.drafts)
+    tokens_of: Counter[int] = Counter()
+    for draft in batch.drafts:
+        tokens_of[draft.sequence_id] += len(draft.tokens)
+    for sequence_id, num_drafts in drafts_of.items():
+        spans.worked(sequence_id, batch.draft_us * 1e-6, paths=num_drafts, offered_tokens=tokens_of[sequence_id])
 
 
 def _note(event: Event, log: SequenceLog) -> None:

@@ -27,6 +27,8 @@ from gateway.watch.page import WatchPage
 from slipstream import command_line, logs
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
+from slipstream.telemetry.otlp import exporting
+from slipstream.telemetry.spans import Tracer
 from slipstream.wire import server
 from slipstream.wire.tls import client_tls, server_tls
 
@@ -82,6 +84,7 @@ def main(
     http_listen: _HttpListen = "",
     watch_key_sha256: _WatchKey = "",
     metrics_listen: command_line.MetricsListen = "",
+    otlp_endpoint: command_line.OtlpEndpoint = "",
     log_level: command_line.LogLevel = "info",
     log_json: command_line.LogJson = False,
 ) -> None:
@@ -104,14 +107,20 @@ def main(
             http_listen=http_listen,
             watch_key_sha256=watch_key_sha256,
             metrics_listen=metrics_listen,
+            otlp_endpoint=otlp_endpoint,
         )
         callers = _tenants(config)
     server.run(_serve(config, callers))
 
 
 async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
+    with exporting(config.otlp_endpoint, "gateway") as tracer:
+        await _serve_traced(config, tenants, tracer)
+
+
+async def _serve_traced(config: GatewayConfig, tenants: Tenants, tracer: Tracer) -> None:
     readiness = server.Readiness(ready=False)
-    gateway = Gateway(config, tenants, readiness.set)
+    gateway = Gateway(config, tenants, readiness.set, tracer)
     links = asyncio.create_task(gateway.run())
     try:
         async with (

@@ -20,6 +20,7 @@ class Completion:
     prompt: Prompt
     model: str = ""  # empty: the only one served
     request_id: str = ""  # empty: made by the gateway
+    traceparent: str = ""  # the caller's W3C trace context; empty: none
     tools: tuple[Mapping[str, Any], ...] = ()  # offered to the model by its chat template
     temperature: float = 1.0
     top_k: int = 0

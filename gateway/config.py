@@ -10,6 +10,7 @@ from gateway.addresses import check_target
 from gateway.tritonserver import TritonServerConfig
 from gateway.watch.key import check_key_hash
 from slipstream.metrics.endpoint import check_address as check_metrics_address
+from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ClientTls, ServerTls
 
 DEFAULT_LISTEN = "127.0.0.1:50050"
@@ -39,6 +40,7 @@ class GatewayConfig:
     http_listen: str = ""  # host:port of the OpenAI-compatible API, port 0 = any free one; empty = not served
     watch_key_sha256: str = ""  # of the key that the page of running requests asks for; empty = there is none
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
+    otlp_endpoint: str = ""  # of the collector that gets traces; empty = there are none
     max_running: int = 256  # requests at one time, of all tenants
     max_queued: int = 256  # requests that wait for others to end
     max_queued_per_tenant: int = 128
@@ -52,6 +54,7 @@ class GatewayConfig:
             for address in getattr(self, name):
                 check_target(name, address)
         check_metrics_address(self.metrics_listen)
+        check_endpoint(self.otlp_endpoint)
         check_key_hash("watch_key_sha256", self.watch_key_sha256)
         _check_listen("http_listen", self.http_listen)
         if self.watch_key_sha256 and not self.http_listen:

@@ -21,6 +21,7 @@ from gateway.config import GatewayConfig
 from gateway.controllers import Controllers
 from gateway.decision_board import DecisionBoard
 from gateway.dialects import DrafterDialect, VerifierDialect
+from gateway.endings import note_end
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.output import Output
@@ -29,7 +30,8 @@ from gateway.places import PlaceLimits, Places
 from gateway.pool import Pool
 from gateway.prompt_echo import PromptEcho
 from gateway.recent_output import RecentOutputs
-from gateway.request_log import CANCELLED, log_ended, log_refused, outcome_of
+from gateway.request_log import CANCELLED, log_refused
+from gateway.request_spans import RequestSpans
 from gateway.samples import check_num_samples, samples_of
 from gateway.session import Ended, Session
 from gateway.tenants import Tenant, Tenants
@@ -38,10 +40,11 @@ from gateway.tokenizer_store import TextTools, TokenizerStore
 from gateway.tritonserver import TritonServer
 from gateway.watch.feed import Feed
 from gateway.watch.lanes import WatchedDialect
-from gateway.watch.streams import WatchedText, tell_end
+from gateway.watch.streams import WatchedText
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.request import SequenceRequest
+from slipstream.telemetry.spans import NO_TRACER, Tracer
 from slipstream.vocabulary_check import check_ids
 from slipstream.wire.status import to_status
 
@@ -59,9 +62,14 @@ class Running:
 
 class Gateway:
     def __init__(
-        self, config: GatewayConfig, tenants: Tenants, on_serving: Callable[[bool], None] = lambda serving: None
+        self,
+        config: GatewayConfig,
+        tenants: Tenants,
+        on_serving: Callable[[bool], None] = lambda serving: None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.tenants = tenants
+        self._tracer = tracer
         self._config = config
         self._on_serving = on_serving
         self.metrics = GatewayMetrics()
@@ -137,21 +145,21 @@ class Gateway:
     async def complete(self, tenant: Tenant, completion: Completion, deadline: float | None) -> AsyncIterator[Running]:
         """Runs a request for as long as the block lasts; `deadline` is by time.monotonic()."""
         received = time.monotonic()  # uvloop's own clock counts milliseconds
+        spans = RequestSpans(self._tracer, completion.traceparent)
         try:
             completion = identified(completion)
-            requests, model = await self._admit(tenant, completion)
+            admitted, model = await self._admit(tenant, completion)
+            requests = spans.begun(admitted)
             stream = ClientStream(self._config.max_unsent_tokens, len(requests))
             outputs = [self._output(completion, tenant, request, model, received, stream) for request in requests]
             sessions = [
-                Session(
-                    request, model.info.name, self._peers, output, self._on_end(completion, tenant, output), deadline
-                )
+                Session(request, model.info.name, self._peers, output, self._on_end(tenant, output, spans), deadline)
                 for request, output in zip(requests, outputs, strict=True)
             ]
             await self._take_places(tenant, deadline, len(sessions))  # each until its session ends, however it does
             self._budgets.charge(tenant, requests[0].num_prompt_tokens)
         except BaseException as error:
-            self.refuse(completion.request_id, tenant.name, error)
+            spans.refused(self.refuse(completion.request_id, tenant.name, error))
             raise
         try:
             for session in sessions:
@@ -161,12 +169,13 @@ class Gateway:
             for session in sessions:
                 session.close()
 
-    def refuse(self, request_id: str, tenant: str, error: BaseException) -> None:
-        """Notes a request that never began; `tenant` is empty if the caller is unknown."""
+    def refuse(self, request_id: str, tenant: str, error: BaseException) -> str:
+        """Notes a request that never began, and says how it ended; `tenant` is empty if the caller is unknown."""
         code, reason = to_status(error) if isinstance(error, Exception) else (None, "")
         outcome = code.name if code else CANCELLED
         self.metrics.requests.add(1, tenant, outcome)
         log_refused(request_id, tenant, outcome, reason)
+        return outcome
 
     async def tokenize(self, model: str, prompt: Prompt) -> tuple[tuple[int, ...], list[str]]:
         """Token ids and the vocabulary's entries for them."""
@@ -223,14 +232,10 @@ class Gateway:
         watched = WatchedText(text, self.feed, request, model.info.name)
         return Output(watched, ledger, stream, charge, prompt, request.sample_index)
 
-    def _on_end(self, completion: Completion, tenant: Tenant, output: Output) -> Callable[[Ended], None]:
+    def _on_end(self, tenant: Tenant, output: Output, spans: RequestSpans) -> Callable[[Ended], None]:
         def on_end(ended: Ended) -> None:
             self._places.give_back(tenant)
-            now, ledger, outcome = time.monotonic(), output.ledger, outcome_of(ended)
-            ledger.record_end(outcome, now)
-            timings = ledger.timings(now)
-            log_ended(completion.request_id, tenant.name, outcome, ledger.usage, timings, sample=output.index)
-            tell_end(self.feed, completion.request_id, output.index, outcome)
+            note_end(ended, output, spans, self.feed)
 
         return on_end
 

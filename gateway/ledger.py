@@ -21,7 +21,7 @@ class Ledger:
         seed: int,
     ) -> None:
         self._metrics = metrics
-        self._tenant = tenant
+        self.tenant = tenant
         self._received = received
         self._first_commit = self._last_commit = received
         self._num_first = 0  # tokens of the first commit
@@ -38,7 +38,7 @@ class Ledger:
         if not usage.num_passes:
             self._record_first(commit, step, now)
         self._last_commit = now
-        self._metrics.record_pass(self._tenant, commit, step)
+        self._metrics.record_pass(self.tenant, commit, step)
         usage.num_passes += 1
         usage.completion_tokens += len(commit.token_ids)
         timings.verify_us += step.step_us
@@ -47,13 +47,13 @@ class Ledger:
             self._record_drafts(commit)
 
     def record_draft_batch(self, proposer: str, *, draft_us: int, wire_us: int) -> None:
-        self._metrics.record_draft_batch(self._tenant, proposer, draft_us=draft_us, wire_us=wire_us)
+        self._metrics.record_draft_batch(self.tenant, proposer, draft_us=draft_us, wire_us=wire_us)
         self._timings.draft_us += draft_us
         self._timings.wire_us += wire_us
 
     def record_move(self, reason: str) -> None:
         """The sequence must look for another verifier."""
-        self._metrics.moves.add(1, self._tenant, reason)
+        self._metrics.moves.add(1, self.tenant, reason)
 
     def timings(self, now: float) -> Timings:
         self._timings.total_us = _microseconds(now - self._received)
@@ -61,7 +61,7 @@ class Ledger:
 
     def record_end(self, outcome: str, now: float) -> None:
         """Once, however the request ended."""
-        metrics, tenant = self._metrics, self._tenant
+        metrics, tenant = self._metrics, self.tenant
         metrics.requests.add(1, tenant, outcome)
         metrics.request_seconds.observe(now - self._received, tenant)
         num_later = self.usage.completion_tokens - self._num_first
@@ -75,7 +75,7 @@ class Ledger:
         timings.first_token_us = _microseconds(now - self._received)
         timings.queue_us = max(0, timings.first_token_us - step.step_us)
         self._metrics.record_first_token(
-            self._tenant,
+            self.tenant,
             num_prompt=usage.prompt_tokens,
             num_cached=usage.cached_tokens,
             first=timings.first_token_us * 1e-6,

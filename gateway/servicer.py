@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.admission import identified
-from gateway.calls import Context, deadline_of, tenant_of
+from gateway.calls import Context, deadline_of, tenant_of, traced
 from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway, Running
 from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire, samples_to_wire
@@ -63,7 +63,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         try:
             tenant = tenant_of(self._gateway, context)
             name = tenant.name
-            return tenant, identified(completion_from_wire(request))
+            return tenant, identified(traced(completion_from_wire(request), context))
         except Exception as error:
             self._gateway.refuse(request.request_id, name, error)
             raise

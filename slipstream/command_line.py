@@ -46,6 +46,11 @@ MetricsListen = Annotated[
     typer.Option(help="host:port where Prometheus finds metrics (docs/metrics.md); port 0 takes any; empty: nowhere."),
 ]
 
+OtlpEndpoint = Annotated[
+    str,
+    typer.Option(help="Collector of traces, OTLP over HTTP (docs/watching.md): http://host:4318; empty: none."),
+]
+
 
 @contextmanager
 def mistakes_in_one_line() -> Iterator[None]:

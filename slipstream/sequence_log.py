@@ -1,4 +1,4 @@
-"""What became of each sequence that was opened on a stream, for the log and the counts. Knows no tokens."""
+"""What became of each sequence that was opened on a stream: for log, counts and traces. Knows no tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from slipstream import logs
 from slipstream.exchange import Commit, SequenceFailure
 from slipstream.metrics.instruments import Counter
 from slipstream.request import FinishReason, SequenceRequest
+from slipstream.telemetry.sequences import SequenceSpans
 from slipstream.wire.status import to_status
 
 CLOSED: Final = "CLOSED"  # the gateway wanted no more of it
@@ -22,13 +23,15 @@ def sequences_counter() -> Counter:
 class SequenceLog:
     """Of one stream. What it does not know as open has been told before, and is not told again."""
 
-    def __init__(self, logger: logging.Logger, ended: Counter) -> None:
+    def __init__(self, logger: logging.Logger, ended: Counter, spans: SequenceSpans | None = None) -> None:
+        self.spans = spans or SequenceSpans()
         self._logger = logger
         self._ended = ended
         self._open: dict[int, SequenceRequest] = {}
 
     def opened(self, request: SequenceRequest) -> None:
         self._open[request.sequence_id] = request
+        self.spans.opened(request)
 
     def committed(self, commit: Commit) -> None:
         if commit.finish_reason is not FinishReason.NONE:
@@ -50,6 +53,7 @@ class SequenceLog:
         if request is None:
             return
         self._ended.add(1, request.tenant, outcome)
+        self.spans.ended(sequence_id, outcome, reason)
         told = logs.fields(
             request=request.request_id, tenant=request.tenant, sequence=sequence_id, end=outcome, reason=reason
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slipstream.config import EngineConfig
 from slipstream.metrics.endpoint import check_address
+from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ServerTls
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
@@ -20,6 +21,7 @@ class VerifierConfig:
     listen: str = DEFAULT_LISTEN  # host:port, port 0 = any free one
     tls: ServerTls | None = None  # None: plaintext
     metrics_listen: str = ""  # host:port of the metrics, port 0 = any free one; empty = not shown
+    otlp_endpoint: str = ""  # of the collector that gets traces; empty = there are none
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch
     ngram_fallback: bool = True  # drafts by n-gram here when a sequence that allows it has no drafts
@@ -28,6 +30,7 @@ class VerifierConfig:
 
     def __post_init__(self) -> None:
         check_address(self.metrics_listen)
+        check_endpoint(self.otlp_endpoint)
         if self.trace is not None and not self.trace.resolve().parent.is_dir():
             raise ValueError(f"trace is {self.trace}, whose folder does not exist; make it first")
         for name, least in (("max_waiting", 0), ("max_queued_messages", 1)):

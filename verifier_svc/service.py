@@ -14,6 +14,8 @@ from slipstream.metrics.instruments import Gauge, Instrument
 from slipstream.metrics.load import load_gauges
 from slipstream.parallel.crew import ONE_PROCESS, Crew, make_crew
 from slipstream.proposers.ngram import NAME as NGRAM
+from slipstream.telemetry.otlp import exporting
+from slipstream.telemetry.spans import Tracer
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.tracing import NO_TRACE, Trace, tracing
 from slipstream.wire import server
@@ -21,6 +23,7 @@ from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_svc.config import VerifierConfig
 from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.messages import Event, StreamOutput
+from verifier_svc.observers import Observers
 from verifier_svc.servicer import VerifierServicer
 from verifier_svc.streams import OutgoingStreams
 from verifier_svc.verifier import Verifier
@@ -88,12 +91,16 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
 
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
-    with tracing(config.trace) as trace, closing(make_crew(config.engine)) as crew:
+    with (
+        tracing(config.trace) as trace,
+        closing(make_crew(config.engine)) as crew,
+        exporting(config.otlp_endpoint, "verifier") as tracer,
+    ):
         verifier = apart(lambda: make_verifier(config, trace, crew), config.engine.device)
-        await _serve(config, verifier, crew, trace)
+        await _serve(config, verifier, crew, trace, tracer)
 
 
-async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, trace: Trace) -> None:
+async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, trace: Trace, tracer: Tracer) -> None:
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
 
@@ -104,8 +111,9 @@ async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, trace: 
     streams = OutgoingStreams(config.max_queued_messages)
     engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, fail, name="verifier")
     crew.on_death(lambda error: loop.call_soon_threadsafe(fail, error))
+    observers = Observers(verifier.metrics, trace, tracer)
     servicer = VerifierServicer(
-        engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), verifier.metrics, trace
+        engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), observers
     )
     verifier.compile_apart(engine.post)
     if config.engine.device != "cpu":

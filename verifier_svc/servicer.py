@@ -14,14 +14,14 @@ from slipstream.errors import InvalidRequest, Unavailable
 from slipstream.exchange import DraftBatch, ModelInfo, SequenceFailure
 from slipstream.request import SequenceRequest
 from slipstream.sequence_log import SequenceLog
+from slipstream.telemetry.sequences import SequenceSpans
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.tracing import NO_TRACE, Trace
 from slipstream.wire import codec
 from slipstream.wire.calls import REFUSAL
 from slipstream.wire.features import feature_batches, features_to_wire, wanted_from_wire
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
-from verifier_svc.metrics import VerifierMetrics
+from verifier_svc.observers import Observers
 from verifier_svc.streams import OutgoingStream, OutgoingStreams
 
 _LOG = logging.getLogger(__name__)
@@ -36,15 +36,15 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         streams: OutgoingStreams,
         tokenizer: Tokenizer,
         info: Callable[[], ModelInfo],
-        metrics: VerifierMetrics,
-        trace: Trace = NO_TRACE,
+        observers: Observers,
     ) -> None:
         self._post = post
         self._streams = streams
         self._tokenizer = tokenizer
         self._info = info
-        self._metrics = metrics
-        self._trace = trace
+        self._observers = observers
+        self._metrics = observers.metrics
+        self._trace = observers.trace
         self._refusing = False
 
     def refuse_sequences(self) -> None:
@@ -56,7 +56,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         request_iterator: AsyncIterator[verifier_pb2.VerifyRequest],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[verifier_pb2.VerifyResponse]:
-        stream, log = self._streams.open(), SequenceLog(_LOG, self._metrics.sequences)
+        stream, log = self._streams.open(), self._observers.sequence_log(_LOG)
         reader = asyncio.create_task(self._read(stream, request_iterator, log))
         try:
             async for output in stream.outputs():
@@ -134,7 +134,17 @@ def to_message(request: verifier_pb2.VerifyRequest) -> Message | None:
     return None
 
 
+def note_work(output: StreamOutput, spans: SequenceSpans) -> None:
+    """Each commit is a round of its sequence, and its step the time that it took."""
+    seconds = output.commits.step.step_us * 1e-6
+    for commit in output.commits.commits:
+        counts = {"tokens": len(commit.token_ids), "draft_tokens": commit.num_draft_tokens}
+        spans.worked(commit.sequence_id, seconds, **counts, accepted_tokens=commit.num_accepted, wait_us=commit.wait_us)
+
+
 def note_ends(output: StreamOutput, log: SequenceLog) -> None:
+    if log.spans.is_on:
+        note_work(output, log.spans)
     for commit in output.commits.commits:
         log.committed(commit)
     for failure in output.failures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from gateway.calls import Context, deadline_of, tenant_of
+from gateway.calls import Context, deadline_of, tenant_of, traced
 from gateway.gateway import Gateway
 from gateway.kserve import model, shared_memory
 from gateway.kserve.infer_request import InferRequest, read_infer_request
@@ -112,7 +113,8 @@ class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
             return self._regions.read(tenant.name, name, offset, num_bytes)
 
         try:
-            return read_infer_request(request, read_region)
+            found = read_infer_request(request, read_region)
+            return replace(found, completion=traced(found.completion, context))
         except Exception as error:
             self._gateway.refuse(request.id, tenant.name, error)
             raise

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from gateway.calls import TRACEPARENT
 from gateway.gateway import Gateway
 from gateway.http_app import REQUEST_ID
 from gateway.json_fields import read_json
@@ -93,7 +94,10 @@ class OpenAiApi:
         except Exception as error:
             self._gateway.refuse(request_id, name, error)
             raise
-        completions = tuple(replace(completion, request_id=request_id) for completion in asked.completions)
+        traceparent = request.headers.get(TRACEPARENT, "")
+        completions = tuple(
+            replace(completion, request_id=request_id, traceparent=traceparent) for completion in asked.completions
+        )
         reply = Reply(
             make_choices(body, model.text),
             request_id=request_id,

@@ -10,6 +10,7 @@ from slipstream.wire import codec
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2
 from verifier_svc.messages import Close, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
+from verifier_svc.observers import Observers
 from verifier_svc.servicer import MAX_CHUNK_BYTES, VerifierServicer, to_chunks, to_message, to_responses
 from verifier_svc.streams import OutgoingStreams
 
@@ -82,7 +83,7 @@ def test_tokenizer_files_travel_in_bounded_chunks(tokenizer):
 
 async def test_once_it_drains_a_live_stream_opens_nothing_and_what_is_open_goes_on(tokenizer):
     posted, streams = [], OutgoingStreams(10)
-    servicer = VerifierServicer(posted.append, streams, tokenizer, lambda: None, VerifierMetrics())
+    servicer = VerifierServicer(posted.append, streams, tokenizer, lambda: None, Observers(VerifierMetrics()))
 
     async def requests():
         yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(REQUEST))
