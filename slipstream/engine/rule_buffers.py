@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from slipstream.engine.late_buffer import LateBuffer
 from slipstream.sampling.rule_rows import NUM_SPANS, RuleTable, RuleWords
 from slipstream.sampling.token_rules import NUM_WORDS
 
@@ -16,15 +17,14 @@ class RuleBuffers:
     def __init__(self, most_rows: int, device: torch.device, most_entries: int = MOST_ENTRIES) -> None:
         self._num_spans = most_rows * NUM_SPANS
         self._most_entries = most_entries
-        self._device = device
-        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None  # on the host, on the device
+        self._buffer = LateBuffer(self._num_spans + most_entries * NUM_WORDS, device)
 
     def holds(self, words: RuleWords) -> bool:
         return len(words.entries) <= self._most_entries
 
     def table(self, num_rows: int) -> RuleTable:
         """Where a step of so many rows finds its rules on the device."""
-        _, on_device = self._made()
+        on_device = self._buffer.on_device
         return RuleTable(
             spans=on_device[: num_rows * NUM_SPANS].view(num_rows, NUM_SPANS),
             entries=on_device[self._num_spans :].view(self._most_entries, NUM_WORDS),
@@ -32,17 +32,9 @@ class RuleBuffers:
 
     def upload(self, words: RuleWords) -> None:
         """Starts the copy, rows beyond the step's own without rules; the step before must have ended."""
-        host, on_device = self._made()
         end = self._num_spans + words.entries.size
-        numbers = host.numpy()
+        numbers = self._buffer.host.numpy()
         numbers[: words.spans.size] = words.spans.ravel()
         numbers[words.spans.size : self._num_spans] = 0
         numbers[self._num_spans : end] = words.entries.ravel()
-        on_device[:end].copy_(host[:end], non_blocking=True)
-
-    def _made(self) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._buffers is None:
-            size = self._num_spans + self._most_entries * NUM_WORDS
-            host = torch.zeros(size, dtype=torch.int32, pin_memory=self._device.type == "cuda")
-            self._buffers = host, torch.zeros(size, dtype=torch.int32, device=self._device)
-        return self._buffers
+        self._buffer.upload(end)

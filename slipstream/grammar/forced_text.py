@@ -24,9 +24,8 @@ class FirstBytes:
 
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
         self.token_bytes = token_bytes
-        flags = np.ones(
-            (257, WORD_BITS * num_words(len(token_bytes))), dtype=np.uint8
-        )  # the last: of those without any byte
+        shape = 257, WORD_BITS * num_words(len(token_bytes))  # the last row: of those without any byte
+        flags = np.ones(shape, dtype=np.uint8)
         firsts = [text[0] if text else 256 for text in token_bytes]
         flags[firsts, np.arange(len(token_bytes))] = 0
         flags[:, len(token_bytes) :] = 0
