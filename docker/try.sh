@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows that what compose.yaml describes works: it serves, takes up a changed policy, and survives the death of each
-# container in turn. Needs docker-compose (or DOCKER_COMPOSE="docker compose"), bash and curl; removes all it made.
+# container in turn. Needs docker-compose (or DOCKER_COMPOSE="docker compose"), bash and curl; of what it made the images stay.
 set -euo pipefail
 cd "$(dirname "$0")"
 
