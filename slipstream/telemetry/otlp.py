@@ -12,6 +12,7 @@ from slipstream.telemetry.spans import NO_TRACER, Attribute, Span, Tracer
 
 TRACES_PATH: Final = "/v1/traces"
 EXPORT_SECONDS: Final = 5.0  # for one batch; a collector that is slow or gone costs spans, and no request waits
+DELAY_MS: Final = 1000  # between two batches
 _PREFIX: Final = "slipstream."
 
 
@@ -97,7 +98,7 @@ def _provider(endpoint: str, service: str) -> Any:
     resource = Resource({"service.name": f"slipstream-{service}", "service.version": version("slipstream")})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint.removesuffix(TRACES_PATH).rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=DELAY_MS))
     return provider
 
 

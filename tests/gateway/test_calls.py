@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.calls import deadline_of, tenant_of
+from gateway.calls import deadline_of, tenant_of, traced
+from gateway.completion import Completion
 from gateway.gateway import Gateway
 from gateway.tenants import Tenant, Tenants
 from slipstream.errors import Unauthenticated
@@ -32,6 +33,12 @@ def test_a_key_that_nobody_has_is_refused() -> None:
 
 def test_a_deadline_is_a_moment() -> None:
     assert deadline_of(context()) is None
+    before = time.monotonic()
     found = deadline_of(context(remaining=5.0))
     assert found is not None
-    assert 4 < found - time.monotonic() <= 5
+    assert before + 5 <= found <= time.monotonic() + 5
+
+
+@pytest.mark.parametrize(("metadata", "expected"), [((), ""), ((("traceparent", "00-a-b-01"),), "00-a-b-01")])
+def test_a_callers_trace_context_comes_along(metadata: Any, expected: str) -> None:
+    assert traced(Completion(prompt="x"), context(metadata)).traceparent == expected
