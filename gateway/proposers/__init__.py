@@ -1,37 +1,16 @@
 """Who drafts for a sequence, as the gateway sees it: one file each, and the factory."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from gateway.complaints import Complaints
-from gateway.free_score import Index, OnTrial
 from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import LONG_MATCH, NgramDrafts
-from gateway.proposers.proposer import DraftRecord, LocalProposer, Proposer, SendToVerifier
+from gateway.proposers.proposer import LocalProposer, Proposer
 from gateway.proposers.remote import DrafterPool, RemoteDrafts
+from gateway.proposers.surroundings import Surroundings
 from gateway.proposers.tritonserver import TritonServerDrafts
 from gateway.tenants import TRITONSERVER
-from gateway.tritonserver import TritonServer
 from slipstream.proposers.ngram import MIN_MATCH
 from slipstream.proposers.ngram import NAME as NGRAM
-from slipstream.request import SequenceRequest
 
 __all__ = ["DrafterPool", "Lineup", "Proposer", "Surroundings", "make_proposer"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """What a sequence's proposers have to do with."""
-
-    current: Callable[[], SequenceRequest]  # the sequence as it stands, with a fresh nonce
-    vocab_size: Callable[[], int]  # of the target
-    send: SendToVerifier
-    drafters: DrafterPool
-    record: DraftRecord
-    complaints: Complaints
-    tritonserver: TritonServer | None = None
-    index: Index | None = None  # that n-grams are looked up in; None: of the sequence's own tokens
-    on_trial: OnTrial | None = None  # is told how good n-grams are; None: nobody wants to know
 
 
 def make_proposer(name: str, around: Surroundings) -> RemoteDrafts | LocalProposer:

@@ -1,0 +1,26 @@
+"""What the proposers of one sequence have to do with. Knows what there is; each proposer takes what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.complaints import Complaints
+from gateway.free_score import Index, OnTrial
+from gateway.proposers.proposer import DraftRecord, SendToVerifier
+from gateway.proposers.remote import DrafterPool
+from gateway.tritonserver import TritonServer
+from slipstream.request import SequenceRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    current: Callable[[], SequenceRequest]  # the sequence as it stands, with a fresh nonce
+    vocab_size: Callable[[], int]  # of the target
+    send: SendToVerifier
+    drafters: DrafterPool
+    record: DraftRecord
+    complaints: Complaints
+    tritonserver: TritonServer | None = None
+    index: Index | None = None  # that n-grams are looked up in; None: of the sequence's own tokens
+    on_trial: OnTrial | None = None  # is told how good n-grams are; None: nobody wants to know
