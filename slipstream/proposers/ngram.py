@@ -48,10 +48,7 @@ class NgramProposer:
         source = self._best_match()
         if not source:
             return ()
-        # The copy may run into its own beginning: a repetition goes on for as long as asked.
-        period = len(self._tokens) - source
-        recent = self._tokens[source : source + num_tokens]
-        return tuple(recent[i % period] for i in range(num_tokens))
+        return copied(self._tokens, source, num_tokens)
 
     def _index_suffix(self) -> int:
         """Note where the newest n-gram ends; return where it ended before."""
@@ -81,3 +78,10 @@ class NgramProposer:
         while length < min(self._max_match, end) and self._tokens[end - 1 - length] == self._tokens[-1 - length]:
             length += 1
         return length
+
+
+def copied(token_ids: Sequence[int], start: int, num_tokens: int) -> tuple[int, ...]:
+    """What follows `start`, which lies in the text. A copy that runs into its own beginning repeats it, as asked."""
+    period = len(token_ids) - start
+    followed = token_ids[start : start + num_tokens]
+    return tuple(followed[i % period] for i in range(num_tokens))

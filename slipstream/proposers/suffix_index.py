@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from slipstream.proposers.ngram import copied
 from slipstream.proposers.suffix_automaton import Match, SuffixAutomaton, SuffixCursor
 from slipstream.proposers.suffix_text import SuffixText
 
@@ -52,10 +53,7 @@ class SuffixIndex:
             return ()
         if automaton is not self._own.newer:
             return automaton.following(match.end, num_tokens)
-        # The copy may run into its own beginning: a repetition goes on for as long as asked.
-        period = len(automaton) - match.end
-        recent = automaton.tokens[match.end : match.end + num_tokens]
-        return tuple(recent[i % period] for i in range(num_tokens))
+        return copied(automaton.tokens, match.end, num_tokens)
 
     def _best(self) -> tuple[Match, SuffixAutomaton]:
         best, where = Match(0, 0), self._own.newer
