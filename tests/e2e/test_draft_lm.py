@@ -1,7 +1,8 @@
-"""Acceptance measured offline in training is what the drafter itself reaches, over its paged cache and step by step."""
+"""Acceptance measured offline is what the drafter itself reaches, step by step over its cache, and what services do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,13 @@ import torch
 
 from drafter_svc.proposers.draft_model import DraftModel, load_draft_model
 from drafter_svc.proposers.proposer import Drawing, Row
+from launcher.bench import BenchOptions, run_bench
+from launcher.evaluation.asked import Asked, Candidate
+from launcher.evaluation.offline import make_pair
+from launcher.evaluation.report import Evaluation
+from launcher.figures import Figures
+from launcher.prompt_file import Prompt
+from launcher.request_options import RequestOptions
 from slipstream.config import EngineConfig, default_model_dir
 from slipstream.models.draft_checkpoint import draft_tokens, save_draft, target_folder
 from slipstream.models.loader import load_model, open_checkpoint
@@ -19,7 +27,8 @@ from slipstream.training.chat_frame import ChatFrame
 from slipstream.training.draft_model import draft_from_target
 from slipstream.training.held_out import HeldOut, read_prompts
 from slipstream.training.master_weights import MasterWeights
-from tests.tiny_models import make_checkpoint
+from tests.e2e.cluster import Cluster, request
+from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "drafters" / "smollm2-135m-instruct-draft"
@@ -82,17 +91,37 @@ def measured(
     return offline.length, drafted(drafter, held_out).length
 
 
-def test_offline_acceptance_is_the_drafters(tmp_path: Path) -> None:
-    target = make_checkpoint(tmp_path / "target", layers=3, tie_word_embeddings=True, logit_std=4.0)
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A target, and a stored draft with all its layers and half of its vocabulary."""
+    folder = tmp_path_factory.mktemp("stored")
+    target = make_checkpoint(folder / "target", layers=3, tie_word_embeddings=True, logit_std=4.0)
     target_model = load_model(target, torch.float32, torch.device("cpu"))
     tokens = torch.arange(0, 320, 2)
-    draft_model = draft_from_target(target_model, (0, 1, 2), tokens)
-    weights = MasterWeights.of_draft(draft_model).weights
-    save_draft(tmp_path / "draft", open_checkpoint(target).config(), weights, tokens, "target")
+    weights = MasterWeights.of_draft(draft_from_target(target_model, (0, 1, 2), tokens)).weights
+    save_draft(folder / "draft", open_checkpoint(target).config(), weights, tokens, "target")
+    return target, folder / "draft"
+
+
+def test_offline_acceptance_is_the_drafters(stored: tuple[Path, Path]) -> None:
+    target, draft = stored
     questions = [tuple(range(60, 66)), tuple(range(80, 84)), (70, 71, 72)]
-    offline, by_the_drafter = measured(tmp_path / "draft", target, questions, 40, "float32")
+    offline, by_the_drafter = measured(draft, target, questions, 40, "float32")
     assert offline == by_the_drafter
     assert 1.2 < offline < 1 + NUM_DRAFT_TOKENS
+
+
+def test_evaluation_counts_what_training_measures(stored: tuple[Path, Path]) -> None:
+    target, draft = stored
+    tokenizer, prompts = Tokenizer.from_folder(target), ["Hello", "What now?", "Who is it?"]
+    questions = [tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+    in_training, _ = measured(draft, target, questions, 60, "float32")
+    engine = EngineConfig(model=target, dtype="float32", num_kv_blocks=64)
+    pair = make_pair(engine, Candidate(proposer="draft_model", folder=draft))
+    asked = Asked(num_draft_tokens=NUM_DRAFT_TOKENS, max_tokens=60)
+    evaluation = Evaluation.of_passes("draft_model", pair.answer(prompts, asked))
+    # The verifier asks for no draft of an answer's very last token.
+    assert evaluation.figures.acceptance_length == pytest.approx(in_training, abs=0.02 * in_training)
 
 
 @pytest.mark.model
@@ -106,3 +135,88 @@ def test_the_shipped_draft_lm_drafts_well(monkeypatch: pytest.MonkeyPatch) -> No
     offline, by_the_drafter = measured(SHIPPED, target, questions, 32, "float32")
     assert by_the_drafter == pytest.approx(offline, abs=0.02)
     assert offline > 1.9  # 2.69 over all 40 prompts of 128 tokens
+
+
+REMOTE = ("draft_model", "pard")
+ASKED = Asked(num_draft_tokens=3, max_tokens=60)
+CHATS = [f"Say something about number {i}." for i in range(4)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A target and its draft, whose weights draft token by token and in blocks."""
+    folder = tmp_path_factory.mktemp("parity")
+    target = make_checkpoint(folder / "target", logit_std=3.0, pard_token=319, spd_type="pard")
+    return target, make_similar_checkpoint(target, folder / "draft", noise=0.02)
+
+
+@pytest.fixture(scope="module")
+def cluster(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    target, draft = models
+    with Cluster(tmp_path_factory.mktemp("services")) as cluster:
+        cluster.verifier(target)
+        for index, proposer in enumerate(REMOTE, 1):
+            cluster.drafter(draft, "--proposer", proposer, name=f"drafter{index}")
+        cluster.gateway(
+            [
+                {"name": name, "proposers": [name], "mode": "coupled", "max_wait_ms": 1000, "num_draft_tokens": 3}
+                for name in ("none", *REMOTE)
+            ]
+        )
+        yield cluster
+
+
+async def test_a_parallel_draft_writes_the_targets_text(cluster: Cluster) -> None:
+    asked = request([5, 6, 7, 5, 6], temperature=1.0, seed=3, max_tokens=48, ignore_eos=True)
+    answers = {}
+    for tenant in ("none", *REMOTE):
+        async with cluster.client(tenant) as client:
+            answers[tenant] = await client.generate(asked)
+    assert answers["draft_model"].token_ids == answers["pard"].token_ids == answers["none"].token_ids
+
+
+def test_services_write_the_text_that_offline_evaluation_counts(cluster: Cluster, models: tuple[Path, Path]) -> None:
+    target, draft = models
+    engine = EngineConfig(model=target, dtype="float32", num_kv_blocks=64)
+    pair = make_pair(engine, Candidate(proposer="pard", folder=draft))
+    offline = Evaluation.of_passes("offline", pair.answer(CHATS, ASKED))
+    for _ in range(10):  # of a target this small all drafts may come too late
+        online = through(cluster.address("gateway"), "pard", CHATS, ASKED)
+        assert online.figures.num_tokens == offline.figures.num_tokens
+        if online.figures.num_drafts:
+            return
+    raise AssertionError("no draft came in time in forty answers")
+
+
+def through(gateway: str, tenant: str, prompts: Sequence[str], asked: Asked) -> Evaluation:
+    options = BenchOptions(
+        target=gateway,
+        requests=len(prompts),
+        api_key=tenant,
+        request=RequestOptions(max_tokens=asked.max_tokens, temperature=asked.temperature),
+    )
+    report = run_bench([Prompt(text=prompt) for prompt in prompts], options)
+    assert not report.failures
+    return Evaluation(tenant, report.figures)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_services_accept_of_the_shipped_draft_lm_what_offline_evaluation_says(tmp_path: Path) -> None:
+    target, asked = target_folder(SHIPPED), Asked(num_draft_tokens=NUM_DRAFT_TOKENS, max_tokens=64)
+    prompts = read_prompts(ROOT / "bench" / "prompts" / "chat_eval.jsonl")[:6]
+    pair = make_pair(EngineConfig(model=target), Candidate(proposer="draft_model", folder=SHIPPED))
+    offline = Evaluation.of_passes("offline", pair.answer(prompts, asked))
+    tenant = {"name": "a", "proposers": ["draft_model"], "num_draft_tokens": NUM_DRAFT_TOKENS, "max_wait_ms": 1000}
+    with Cluster(tmp_path) as cluster:
+        cluster.verifier(target, "--dtype", "bfloat16")
+        cluster.drafter(SHIPPED, "--dtype", "bfloat16")
+        online = through(cluster.gateway([tenant]), "a", prompts, asked)
+    assert online.agreement == pytest.approx(offline.agreement, abs=0.02)
+    assert share(online.figures) == pytest.approx(share(offline.figures), abs=0.02)
+
+
+def share(figures: Figures) -> float:
+    """Accepted, of all draft tokens that were submitted."""
+    return figures.num_accepted / figures.num_draft_tokens
