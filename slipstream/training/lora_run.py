@@ -22,7 +22,7 @@ from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.lora import LoraTraining
 from slipstream.training.lora_model import attach
-from slipstream.training.lora_text import KindOfText, first_answers, prompts_in
+from slipstream.training.lora_text import KindOfText, claim_folder, first_answers, prompts_in
 from slipstream.training.material import REPORT_FILE, Slice
 from slipstream.training.settings import ChatSettings, LoraSettings
 
@@ -95,6 +95,7 @@ def _prepare(
     prompts = prompts_in(places.texts, tokenizer, frame, chat.length // 2)
     kind = KindOfText.of(prompts, settings.num_held_out, settings.seed)
     rows = kind.rows(max(1, chat.chat_tokens // chat.length))
+    claim_folder(places.run, rows, chat)
     files = write_missing_chats(
         target, frame, rows, chat, places.run, lambda done, total: now.say(f"chats: {done} of {total} rows")
     )

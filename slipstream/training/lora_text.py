@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections.abc import Sequence
@@ -52,6 +53,17 @@ def prompts_in(files: Sequence[Path], tokenizer: Tokenizer, frame: ChatFrame, mo
             passages = passages_of(file.read_text(encoding="utf-8"))
             prompts += [encode(passage)[: most_tokens // 2] for passage in passages]
     return [Prompt(token_ids, answering=True) for token_ids in prompts if 0 < len(token_ids) <= most_tokens]
+
+
+def claim_folder(folder: Path, rows: Sequence[Prompt], settings: object) -> None:
+    """Raises ValueError if what was written there answers other prompts, or was written otherwise."""
+    told = repr((settings, [prompt.token_ids for prompt in rows]))
+    digest, file = hashlib.sha256(told.encode()).hexdigest(), folder / "prompts.sha256"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(digest)
+    elif file.read_text() != digest:
+        raise ValueError(f"{folder}: holds answers to other prompts, or other settings' of them; use another --run")
 
 
 def first_answers(chats: Chats) -> Chats:
