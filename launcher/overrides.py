@@ -22,13 +22,14 @@ class Overrides:
     http: str | None = None  # of the gateway
     tenants: Path | None = None  # of the gateway
     watch_key_sha256: str | None = None  # of the gateway
+    otlp_endpoint: str | None = None  # of all services
 
     def apply(self, topology: Topology) -> Topology:
         """Raises ValueError naming field, value and range."""
-        both = {"dtype": self.dtype, "max_num_seqs": self.max_num_seqs}
+        both = {"dtype": self.dtype, "max_num_seqs": self.max_num_seqs, "otlp_endpoint": self.otlp_endpoint}
         own = {"threads": self.threads, "kv_memory": self.kv_memory, "max_model_len": self.max_model_len}
         gateway = {"listen": self.listen, "http": self.http, "tenants": self.tenants}
-        gateway["watch_key_sha256"] = self.watch_key_sha256
+        gateway |= {"watch_key_sha256": self.watch_key_sha256, "otlp_endpoint": self.otlp_endpoint}
         return replace(
             topology,
             verifiers=_changed(topology.verifiers, both | own),

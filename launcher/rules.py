@@ -13,6 +13,7 @@ MAX_PORT: Final = 65535
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB)")
 _DEVICE: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+_COLLECTOR: Final = re.compile(r"https?://[^/\s]+(/v1/traces)?/?")
 _MIB: Final = {"MiB": 1, "GiB": 1024}
 
 
@@ -65,6 +66,13 @@ def key_hash() -> Rule:
     return Rule(
         lambda value: value == "" or (isinstance(value, str) and _HASH.fullmatch(value) is not None),
         "the SHA-256 of a key, 64 hex digits in lower case, or empty",
+    )
+
+
+def collector() -> Rule:
+    return Rule(
+        lambda value: value == "" or (isinstance(value, str) and _COLLECTOR.fullmatch(value) is not None),
+        "the address of a collector of traces, such as http://127.0.0.1:4318, or empty",
     )
 
 

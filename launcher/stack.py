@@ -124,6 +124,7 @@ def gateway_spec(topology: Topology, stack: Stack) -> ServiceSpec:
         options += _server_options(tls, tls.client_ca)
         options += ["--peer-ca", str(tls.ca), "--peer-cert", str(tls.certificate), "--peer-key", str(tls.key)]
     options += ["--log-json"] * gateway.log_json
+    options += ["--otlp-endpoint", gateway.otlp_endpoint] if gateway.otlp_endpoint else []
     if gateway.watch_key_sha256:
         options += ["--watch-key-sha256", gateway.watch_key_sha256]
     if gateway.tenants is not None:
@@ -160,6 +161,7 @@ def _options(topology: Topology, service: ModelService, device: str) -> list[str
     options += ["--max-num-seqs", str(service.max_num_seqs)]
     options += ["--max-num-batched-tokens", str(service.max_num_batched_tokens)]
     options += ["--log-json"] * service.log_json
+    options += ["--otlp-endpoint", service.otlp_endpoint] if service.otlp_endpoint else []
     if topology.tls is not None:
         options += _server_options(topology.tls, topology.tls.ca)
     if service.name:

@@ -33,6 +33,7 @@ _BOTH_RULES: Final[dict[str, Rule]] = {
     "max_model_len": rules.whole(0, MAX_COUNT, "what the model has"),
     "max_num_seqs": rules.whole(1, MAX_COUNT),
     "max_num_batched_tokens": rules.whole(1, MAX_COUNT),
+    "otlp_endpoint": rules.collector(),
     "log_json": rules.boolean(),
 }
 VERIFIER_RULES: Final[dict[str, Rule]] = _BOTH_RULES | {
@@ -65,6 +66,7 @@ GATEWAY_RULES: Final[dict[str, Rule]] = {
     "max_queued": rules.whole(0, MAX_COUNT),
     "max_queued_per_tenant": rules.whole(0, MAX_COUNT),
     "max_queue_seconds": rules.seconds(0, 3600),
+    "otlp_endpoint": rules.collector(),
     "log_json": rules.boolean(),
 }
 TLS_RULES: Final[dict[str, Rule]] = {
@@ -91,6 +93,7 @@ class ModelService:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512  # of one step
     tensor_parallel_size: int = 1  # of a verifier: processes of which each holds a part of the model
+    otlp_endpoint: str = ""  # of the collector that gets its traces; empty = none
     log_json: bool = False
     name: str = ""  # of a verifier's model, for clients; empty = that of its folder
     features: Path | None = None  # of a verifier: the EAGLE-3 head whose drafters get features from it; None = none
@@ -141,6 +144,7 @@ class GatewayService:
     max_queued: int = 256  # requests that wait for a place
     max_queued_per_tenant: int = 128  # of them
     max_queue_seconds: float = 30.0  # longest wait of one
+    otlp_endpoint: str = ""  # of the collector that gets its traces; empty = none
     log_json: bool = False
 
     def __post_init__(self) -> None:

@@ -51,6 +51,9 @@ def up(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show running requests and their text on a web page; its address has a key.")
     ] = False,
+    otlp_endpoint: Annotated[
+        str | None, typer.Option(help="Collector of all services' traces, such as http://127.0.0.1:4318.")
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Show what the services write.")] = False,
 ) -> None:
     """Start verifiers, drafters and their gateway on this machine, and again when they die; Ctrl-C stops them.
@@ -68,6 +71,7 @@ def up(
         kv_memory=kv_memory,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
+        otlp_endpoint=otlp_endpoint,
         watch_key_sha256=sha256(watch_key.encode()).hexdigest() if watch else None,
     )
     wanted = with_default_model(overrides.apply(topology(config, model, draft_model)))

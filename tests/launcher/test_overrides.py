@@ -38,6 +38,11 @@ def test_a_key_to_watch_with_is_the_gateways() -> None:
     assert changed.gateway == GatewayService(http="h:2", watch_key_sha256="0" * 64)
 
 
+def test_traces_of_all_services_go_to_one_collector() -> None:
+    changed = Overrides(otlp_endpoint="http://h:4318").apply(BOTH)
+    assert {one.otlp_endpoint for one in (*changed.verifiers, *changed.drafters, changed.gateway)} == {"http://h:4318"}
+
+
 def test_a_bad_value_is_named() -> None:
     with pytest.raises(ValueError, match=r"max_num_seqs is 0; it must be a whole number in 1\.\."):
         Overrides(max_num_seqs=0).apply(BOTH)

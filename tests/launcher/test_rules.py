@@ -20,6 +20,11 @@ ODD = (None, True, 1.5, -1, "", "x", [], {}, (), b"")
         (rules.seconds(0, 10), (0, 2.5, 10), (-1, 11, True, "1", None, float("nan"))),
         (rules.boolean(), (True, False), (0, 1, "true", None)),
         (rules.key_hash(), ("", "0" * 64), ("0" * 63, "F" * 64, "0" * 64 + "\n", None, 0)),
+        (
+            rules.collector(),
+            ("", "http://h:4318", "https://h/v1/traces", "http://h:1/"),
+            ("h:4318", "grpc://h:1", "http://h:1/v1/metrics", "http://", None, 0),
+        ),
         (rules.text(), ("", "a b"), ("a\nb", None, 1)),
         (
             rules.address(),

@@ -147,3 +147,10 @@ def test_services_start_in_order_the_gateway_last_and_keep_the_ports_they_got(
     assert option(stack.services[2].spec, "--drafter") == stack.addresses("drafter")
     assert all(service.address == service.process.address != "127.0.0.1:0" for service in stack.services)
     assert not any(service.process.running for service in started)
+
+
+def test_every_service_is_told_where_its_traces_go(tmp_path: Path) -> None:
+    model = ModelService(model=tmp_path, otlp_endpoint="http://h:4318")
+    topology = Topology(verifiers=(model,), drafters=(model,), gateway=GatewayService(otlp_endpoint="http://h:4318"))
+    specs = [*verifier_specs(topology), *drafter_specs(topology), gateway_spec(topology, NO_PEERS)]
+    assert [option(spec, "--otlp-endpoint") for spec in specs] == [["http://h:4318"]] * 3
