@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Final
 
 from gateway.controller import Kind
-from gateway.decision import Decision
+from gateway.decision import NOBODY, Decision, way_name
 from gateway.tenants import Tenant, Tenants
 from slipstream import logs
 
@@ -36,7 +36,7 @@ def log_rejected(source: str, error: ValueError) -> None:
 
 def log_decision(address: str, kind: Kind, before: Decision, now: Decision) -> None:
     """`address`: of the verifier."""
-    promised = {"+".join(option.way) or "none": round(option.goodput, 1) for option in now.options}
+    promised = {way_name(option.way): round(option.goodput, 1) for option in now.options}
     told = logs.fields(
         verifier=address,
         tenant=kind.tenant,
@@ -50,8 +50,8 @@ def log_decision(address: str, kind: Kind, before: Decision, now: Decision) -> N
 
 def _drafting(decision: Decision) -> str:
     if decision.is_off:
-        return "none"
-    return f"{'+'.join(decision.way)} K={decision.num_draft_tokens} F={decision.fan_out}"
+        return NOBODY
+    return f"{way_name(decision.way)} K={decision.num_draft_tokens} F={decision.fan_out}"
 
 
 def _policy(tenant: Tenant) -> dict[str, str]:

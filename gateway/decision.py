@@ -23,6 +23,7 @@ RETURN_GAIN: Final = 1.1  # over its gate, for a proposer that was below it
 ENOUGH_PASSES: Final = 8.0  # before an acceptance may close a gate
 
 Way = tuple[str, ...]  # who drafts, in order; () is nobody
+NOBODY: Final = "none"
 
 
 class Reason(StrEnum):
@@ -67,6 +68,11 @@ class Known:
     load: Load = field(default_factory=Load)
     num_running: int = 0  # on the verifier
     offered: Collection[str] = ()  # proposers of the drafters that are known
+
+
+def way_name(way: Way) -> str:
+    """As metrics and logs show it."""
+    return "+".join(way) or NOBODY
 
 
 def decide(policy: Tenant, known: Known, current: Decision | None = None) -> Decision:

@@ -9,11 +9,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from gateway.audit import log_decision
 from gateway.controller import Controller, Group
-from gateway.decision import Decision, Way
+from gateway.decision import Decision, way_name
 from slipstream.metrics.instruments import Counter
 from slipstream.proposers.ngram import NAME as NGRAM
-
-NOBODY: Final = "none"
 
 _GROUP: Final = ("verifier", "tenant", "temperature")
 _BY_GROUP: Final = {
@@ -47,10 +45,6 @@ class DecisionBoard:
                 for name, labels, value in _series(controller, group):
                     families[name].add_metric((controller.address, *group.kind, *labels), value)
         return [*self.changes.collect(), *families.values()]
-
-
-def way_name(way: Way) -> str:
-    return "+".join(way) or NOBODY
 
 
 def _series(controller: Controller, group: Group) -> Iterator[Series]:
