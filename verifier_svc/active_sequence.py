@@ -68,6 +68,10 @@ class ActiveSequence:
         return bool(self._tree.best_path(1, self.request.proposers).tokens)
 
     @property
+    def grammar_is_too_slow(self) -> bool:
+        return self._guide is not None and self._guide.is_too_slow
+
+    @property
     def awaits_drafts(self) -> bool:
         """Whether giving it time may bring drafts (waiting.py says why each condition)."""
         return (

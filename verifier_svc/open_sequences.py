@@ -120,13 +120,17 @@ class OpenSequences:
         self._failures = [failure for failure in self._failures if failure[0] != stream]
 
     def expire(self, now: float) -> None:
-        """Ends what is past its deadline, waiting or running."""
+        """Ends what is past its deadline, waiting or running, and what takes too much of everyone's time."""
         for opening in self.openings.take_late(now):
             self._fail(opening.stream, opening.request.sequence_id, opening.lateness)
         for active in [active for active in self.all if active.deadline <= now]:
             self.forget(active)
             text = f"the deadline of {active.request.deadline_ms} ms passed at {active.engine.num_tokens} tokens"
             self._fail(active.stream, active.request.sequence_id, DeadlineExceeded(text))
+        for active in [active for active in self.all if active.grammar_is_too_slow]:
+            self.forget(active)
+            text = f"grammar is too slow after {active.engine.num_tokens} tokens, for it is ambiguous; make it simpler"
+            self._fail(active.stream, active.request.sequence_id, InvalidRequest(text))
 
     def end_without_tokens(self, active: ActiveSequence, num_accepted: int) -> None:
         """Ends what may not go on: after so many accepted draft tokens its own rules forbid every token."""

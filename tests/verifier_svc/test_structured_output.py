@@ -172,6 +172,17 @@ def test_each_kind_of_grammar_gives_its_language_and_nothing_else(make_harness, 
     assert num_accepted(harness, GRAMMAR) > 0
 
 
+def test_a_grammar_that_slows_the_others_down_ends_its_own_sequence_alone(make_harness, monkeypatch):
+    monkeypatch.setattr("verifier_svc.grammar_budget.SLACK_SECONDS", 0.0)
+    monkeypatch.setattr("verifier_svc.grammar_budget.SECONDS_PER_TOKEN", 0.0)
+    harness = make_harness()
+    open_guided(harness, regex("(a|b){50}"), 1)
+    harness.open(PROMPT, 2, sampling={"max_tokens": 40, "ignore_eos": True})
+    harness.finish()
+    assert "grammar is too slow after" in str(harness.error(1))
+    assert len(harness.output(2)) == 40
+
+
 def test_forced_text_is_drafted_and_counted_under_its_own_name(make_harness):
     harness = make_harness(local_proposers=(GRAMMAR,))
     open_guided(harness, regex("abcdefgh"), proposers=(REMOTE,))
