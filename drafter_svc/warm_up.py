@@ -32,6 +32,8 @@ def warm_up(proposer: Proposer) -> None:
     rows = [_row([0], room - 1, blocks, drawing, num_wanted=1) for drawing in drawings]
     for group in (*([row] for row in rows), rows):
         proposer.propose(group)
+    if proposer.adapters is not None:
+        proposer.propose([replace(row, adapter=0) for row in rows])  # an empty slot, but the kernels are made
 
 
 def _drawing(sampling: SamplingParams, mode: VerificationMode) -> Drawing:

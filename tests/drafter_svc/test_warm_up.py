@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from drafter_svc.config import DrafterConfig
+from drafter_svc.config import AdapterSettings, DrafterConfig
 from drafter_svc.proposers import make_proposer
 from drafter_svc.proposers.proposer import Proposal, Proposer, Row
 from drafter_svc.service import make_drafter
@@ -29,7 +30,7 @@ def config(model: Path, **limits: int) -> DrafterConfig:
 
 class Recorder:
     def __init__(self, proposer: Proposer) -> None:
-        self.limits = proposer.limits
+        self.limits, self.adapters = proposer.limits, proposer.adapters
         self.proposals: list[list[tuple[Proposal, ...]]] = []
         self._proposer = proposer
 
@@ -54,6 +55,14 @@ def test_a_head_is_run_on_features_and_on_its_own_output(tmp_path: Path) -> None
     recorder = Recorder(make_proposer(head, 320))
     warm_up(recorder)
     assert [len(proposals) for proposals in recorder.proposals] == [1, 1, 1, 1, 1, 4]
+
+
+def test_rows_with_an_adapter_are_run_where_there_is_room_for_any(model: Path) -> None:
+    taking = replace(config(model), adapters=AdapterSettings(directory=model))
+    recorder = Recorder(make_proposer(taking, 320))
+    warm_up(recorder)
+    plain, adapted = recorder.proposals[-2:]
+    assert [row[0].token.token_id for row in adapted] == [row[0].token.token_id for row in plain]  # an empty slot
 
 
 def test_the_smallest_cache_is_no_trouble(model: Path) -> None:

@@ -135,6 +135,24 @@ async def test_in_ratio_mode_the_output_of_a_callers_own_seed_is_not_drafted_fro
     assert verifier.drafts == []
 
 
+async def test_the_adapter_is_the_policys_and_a_running_request_keeps_its_own(
+    verifier: FakeVerifier, drafter: FakeDrafter
+) -> None:
+    adapted = replace(BOTH, adapter="legal")
+    async with running_gateway([verifier], [drafter], [adapted, NGRAM]) as gateway:
+        first = Client(gateway, adapted, prompt=PROMPT)
+        await eventually(lambda: drafter.opens)
+        gateway.take_up(Tenants([replace(BOTH, adapter="code"), NGRAM]))
+        await drafter.die()
+        await drafter.start()
+        await eventually(lambda: len(drafter.opens) == 2)
+        second = Client(gateway, replace(BOTH, adapter="code"), prompt=PROMPT)
+        await eventually(lambda: len(drafter.opens) == 3)
+        for client in (first, second):
+            client.task.cancel()
+    assert [opened.adapter for opened in drafter.opens] == ["legal", "legal", "code"]
+
+
 def test_callers_have_no_word_for_a_proposer() -> None:
     words = {field.name for field in generation_pb2.GenerateRequest.DESCRIPTOR.fields}
     words |= {field.name for field in fields(Completion)}
