@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gateway.catalog import ServedModel
-from gateway.completion import Completion, Prompt
+from gateway.completion import Completion
 from gateway.tenants import Tenant
-from gateway.tokenizer_store import TextTools
 from slipstream.errors import InvalidRequest
 from slipstream.request import SamplingParams, SequenceRequest
-from slipstream.text.chat_template import ChatMessage
 from slipstream.vocabulary_check import check_ids, check_sampling_ids
 
 MAX_REQUEST_ID_CHARS = 128
-MAX_PROMPT_CHARS = 4_000_000  # about a million tokens; the tokenizer needs 100 bytes and more for each
-
-
-def num_chars(prompt: Prompt, offered: Sequence[Mapping[str, Any]] = ()) -> int:
-    """How much text there is to encode; every chat message counts for one more, for the template's own."""
-    if isinstance(prompt, str):
-        return len(prompt)
-    messages = [message for message in prompt if isinstance(message, ChatMessage)]
-    written = sum(len(message.role) + len(message.content) + 1 for message in messages)
-    return written + sum(len(str(extra)) for extra in (*(m.details for m in messages if m.details), *offered))
-
-
-def encode_prompt(tools: TextTools, prompt: Prompt, offered: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
-    """Token ids of a prompt, in a chat with the tools `offered`; BOS and the like only as tokenizer or template say."""
-    if not prompt:
-        raise InvalidRequest("prompt is empty; give text, chat messages or token ids")
-    if (chars := num_chars(prompt, offered)) > MAX_PROMPT_CHARS:
-        raise InvalidRequest(f"prompt has {chars} characters; it must be <= {MAX_PROMPT_CHARS}")
-    if isinstance(prompt, str):
-        return tools.tokenizer.encode(prompt)
-    messages = [message for message in prompt if isinstance(message, ChatMessage)]
-    if messages:
-        return _encode_chat(tools, messages, offered)
-    return tuple(token_id for token_id in prompt if isinstance(token_id, int))
 
 
 def admit(
@@ -94,14 +66,6 @@ def usable_request_id(request_id: str) -> str:
             f"request_id is {request_id!r}; it must be <= {MAX_REQUEST_ID_CHARS} printable ASCII characters"
         )
     return request_id or uuid.uuid4().hex
-
-
-def _encode_chat(
-    tools: TextTools, messages: Sequence[ChatMessage], offered: Sequence[Mapping[str, Any]]
-) -> tuple[int, ...]:
-    if isinstance(tools.template, InvalidRequest):
-        raise InvalidRequest(str(tools.template))
-    return tools.tokenizer.encode(tools.template.render(messages, offered), add_special_tokens=False)
 
 
 def _sampling(completion: Completion, tenant: Tenant, left: int) -> SamplingParams:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from gateway.admission import admit, encode_prompt, identified, num_chars
+from gateway.admission import admit, identified
 from gateway.catalog import Catalog, ServedModel
 from gateway.client_stream import ClientStream
 from gateway.complaints import Complaints
@@ -21,6 +19,7 @@ from gateway.config import GatewayConfig
 from gateway.controllers import Controllers
 from gateway.decision_board import DecisionBoard
 from gateway.dialects import DrafterDialect, VerifierDialect
+from gateway.encoding import encode
 from gateway.endings import note_end
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
@@ -36,7 +35,7 @@ from gateway.samples import check_num_samples, samples_of
 from gateway.session import Ended, Session
 from gateway.tenants import Tenant, Tenants
 from gateway.token_budget import TokenBudgets
-from gateway.tokenizer_store import TextTools, TokenizerStore
+from gateway.tokenizer_store import TokenizerStore
 from gateway.tritonserver import TritonServer
 from gateway.watch.feed import Feed
 from gateway.watch.lanes import WatchedDialect
@@ -47,8 +46,6 @@ from slipstream.request import SequenceRequest
 from slipstream.telemetry.spans import NO_TRACER, Tracer
 from slipstream.vocabulary_check import check_ids
 from slipstream.wire.status import to_status
-
-LONG_PROMPT_CHARS = 20_000  # encoded in another thread, so that other requests go on meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,7 @@ class Gateway:
         """Token ids and the vocabulary's entries for them."""
         served = self.catalog.find(model)
         text = served.text
-        token_ids = await _encode(text, prompt)
+        token_ids = await encode(text, prompt)
         check_ids("prompt", token_ids, served.info.vocab_size)
         return token_ids, [text.tokenizer.token(token_id) for token_id in token_ids]
 
@@ -194,7 +191,7 @@ class Gateway:
         self._places.check(tenant, completion.n)  # early, for it is cheap
         self._budgets.check(tenant)
         model = self.catalog.find(completion.model)
-        prompt_ids = await _encode(model.text, completion.prompt, completion.tools)
+        prompt_ids = await encode(model.text, completion.prompt, completion.tools)
         request = admit(completion, prompt_ids, tenant=tenant, model=model, sequence_id=next(self._sequence_ids))
         request = replace(request, proposers=self._controllers.begin(tenant))
         return samples_of(request, completion.n, self._sequence_ids), model
@@ -248,9 +245,3 @@ class Gateway:
 
     def _verifiers_changed(self) -> None:
         self._on_serving(self.is_serving)
-
-
-async def _encode(tools: TextTools, prompt: Prompt, offered: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
-    if num_chars(prompt, offered) > LONG_PROMPT_CHARS:
-        return await asyncio.to_thread(encode_prompt, tools, prompt, offered)
-    return encode_prompt(tools, prompt, offered)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission import admit, encode_prompt
+from gateway.admission import admit
 from gateway.catalog import ServedModel
 from gateway.completion import Completion
 from gateway.tenants import Tenant
@@ -14,7 +14,7 @@ from gateway.tokenizer_store import TextTools
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import ModelInfo
 from slipstream.request import SequenceRequest
-from slipstream.text.chat_template import ChatMessage, ChatTemplate
+from slipstream.text.chat_template import ChatTemplate
 from tests.text.tiny_tokenizers import metaspace
 
 TOKENIZER = metaspace()
@@ -26,24 +26,6 @@ TENANT = Tenant(name="acme", anonymous=True, proposers=("ngram",), num_draft_tok
 def admitted(num_prompt_tokens: int = 2, tenant: Tenant = TENANT, **fields: Any) -> SequenceRequest:
     prompt = (1,) * num_prompt_tokens
     return admit(Completion(prompt=prompt, **fields), prompt, tenant=tenant, model=MODEL, sequence_id=5)
-
-
-def test_bos_comes_from_the_tokenizer_for_text_and_from_the_template_for_chats() -> None:
-    bos = 1
-    assert encode_prompt(TEXT, "hello").count(bos) == 1
-    assert encode_prompt(TEXT, (ChatMessage("user", "hello"),)).count(bos) == 1
-    assert encode_prompt(TEXT, (7, 8)) == (7, 8)
-
-
-@pytest.mark.parametrize("prompt", ["x" * 4_000_001, (ChatMessage("user", "x" * 3_999_999), ChatMessage("user", "y"))])
-def test_a_text_that_no_context_holds_is_refused_before_it_is_encoded(prompt: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"prompt has 40000\d\d characters; it must be <= 4000000"):
-        encode_prompt(TEXT, prompt)
-
-
-def test_a_model_without_a_template_says_so() -> None:
-    with pytest.raises(InvalidRequest, match="no template"):
-        encode_prompt(TextTools(TOKENIZER, InvalidRequest("no template")), (ChatMessage("user", "hi"),))
 
 
 @pytest.mark.parametrize(("num_prompt_tokens", "max_tokens"), [(2, 40), (24, 40), (60, 4), (63, 1)])

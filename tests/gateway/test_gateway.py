@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gateway import gateway as gateway_module
+from gateway import encoding
 from gateway.completion import Completion
 from gateway.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted, InvalidRequest
@@ -31,7 +31,7 @@ def verifier() -> FakeVerifier:
 
 @pytest.fixture
 def long_at_ten_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_module, "LONG_PROMPT_CHARS", 10)
+    monkeypatch.setattr(encoding, "LONG_PROMPT_CHARS", 10)
 
 
 async def test_a_place_is_free_again_when_a_request_ends_however_it_ends(verifier: FakeVerifier) -> None:
@@ -102,7 +102,7 @@ async def test_a_long_chat_does_not_hold_up_the_loop(verifier: FakeVerifier, mon
         threads.add(threading.current_thread())
         return (1,)
 
-    monkeypatch.setattr(gateway_module, "encode_prompt", encode)
+    monkeypatch.setattr(encoding, "encode_prompt", encode)
     async with running_gateway([verifier]) as gateway:
         await gateway.tokenize("", (ChatMessage("user", "x" * 20_000),))
     assert threading.main_thread() not in threads
