@@ -167,6 +167,8 @@ def test_a_gateway_that_vanishes_leaves_nothing_behind(address: str, model: Path
         (["--proposer", "oracle"], 2, "oracle"),
         (["--num-kept", "0"], 2, "num_kept"),
         (["--log-level", "loud"], 2, "loud"),
+        (["--adapter", "legal"], 2, "NAME=FOLDER"),
+        (["--adapters-dir", "/no/such/folder"], 2, "/no/such/folder"),
     ],
 )
 def test_what_an_operator_can_mend_is_one_line(model: Path, options: list[str], code: int, words: str) -> None:

@@ -9,11 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from drafter_svc.drafter import Closed, Committed, Event, Opened, StreamEnded, Told, Updated
+from drafter_svc.adapters import AdapterAnswer, UnloadAdapter
+from drafter_svc.drafter import Closed, Committed, Event, Opened, Ordered, StreamEnded, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.servicer import Context, DrafterServicer
-from slipstream.errors import VocabularyMismatch
+from slipstream.errors import UnknownModel, VocabularyMismatch
 from slipstream.exchange import (
+    AdapterInfo,
+    AdapterList,
     Commit,
     CommitBatch,
     Draft,
@@ -26,6 +29,7 @@ from slipstream.exchange import (
 )
 from slipstream.exchange import Update as UpdateMessage
 from slipstream.wire import codec
+from slipstream.wire.adapters import adapter_list_from_wire
 from slipstream.wire.features import features_to_wire
 from slipstream.wire.v1 import drafter_pb2 as pb
 from slipstream.wire.v1 import exchange_pb2
@@ -162,6 +166,24 @@ async def test_a_fault_of_our_own_while_reading_fails_the_call(servicer: Drafter
     call.requests.put_nowait(cast(Any, object()))
     with pytest.raises(AttributeError):
         await asyncio.wait_for(call.task, 2)
+
+
+async def test_orders_about_adapters_are_posted_and_answered_by_their_number(
+    servicer: DrafterServicer, events: list[Event]
+) -> None:
+    held = AdapterList((AdapterInfo("legal", "legal", 8),), 4, 100)
+    call = asyncio.create_task(servicer.ListAdapters(pb.ListAdaptersRequest(), cast(Context, None)))
+    await settle()
+    (ordered,) = events
+    assert isinstance(ordered, Ordered)
+    servicer.deliver([(ordered.stream, AdapterAnswer(held))])
+    assert adapter_list_from_wire(await call) == held
+    refused = asyncio.create_task(servicer.UnloadAdapter(pb.UnloadAdapterRequest(name="x"), cast(Context, None)))
+    await settle()
+    assert events[1] == Ordered(ordered.stream + 1, UnloadAdapter("x"))
+    servicer.deliver([(ordered.stream + 1, AdapterAnswer(UnknownModel("no x")))])
+    with pytest.raises(UnknownModel):
+        await refused
 
 
 async def test_the_model_is_told(servicer: DrafterServicer) -> None:
