@@ -28,7 +28,7 @@ async def test_a_stream_is_seen_with_its_tokens_coloured_and_its_lanes(tab: Tab,
     verifier, drafter = FakeVerifier([]), FakeDrafter([])
     async with watched_gateway(verifier, (drafter,), tenants=(DRAFTED,)) as (gateway, url):
         await tab.open(f"{url}/")
-        await tab.until("document.readyState === 'complete' && !document.getElementById('ask').hidden")
+        await tab.until("document.getElementById('ask')?.hidden === false")
         await tab.value(f"document.getElementById('key').value = {json.dumps(KEY)}; 0")
         await tab.value("document.getElementById('ask').requestSubmit(); 0")
         await tab.until("document.getElementById('state').textContent === 'connected'")
@@ -77,7 +77,7 @@ async def test_a_wrong_key_is_told_and_asked_for_again(tab: Tab) -> None:
     async with watched_gateway(FakeVerifier([])) as (_, url):
         await tab.open(f"{url}/#wrong")
         await tab.until("document.getElementById('state')?.textContent.includes('not the operator')")
-        await tab.until("!document.getElementById('ask').hidden")
+        await tab.until("document.getElementById('ask')?.hidden === false")
 
 
 async def _painted(tab: Tab, lane: str) -> bool:
