@@ -31,12 +31,18 @@ class Felt:
     num_answers: int = 0  # whole ones
     first_token_seconds: list[float] = field(default_factory=list)
     output_token_seconds: list[float] = field(default_factory=list)  # a request's mean after its first message
+    num_decoded: int = 0  # tokens after the first message of their request
+    decode_seconds: float = 0.0  # in which these came, over all requests
     figures: Figures = field(default_factory=Figures)  # of whole answers
     failures: Counter[str] = field(default_factory=Counter)
 
     @property
     def tokens_per_second(self) -> float:
         return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    def decode_rate(self, streams: int) -> float:
+        """Tokens a second of so many streams, their prompts left out."""
+        return streams * self.num_decoded / self.decode_seconds if self.decode_seconds else 0.0
 
 
 async def ask_for(
@@ -88,5 +94,7 @@ async def _ask(stub: rpc.GenerationStub, request: pb.GenerateRequest, metadata: 
     finally:
         if num_after:
             felt.output_token_seconds.append((last - first) / num_after)
+            felt.num_decoded += num_after
+            felt.decode_seconds += last - first
     felt.num_answers += 1
     felt.figures.add(message.usage, message.timings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from bench.clients import Felt
@@ -56,6 +57,7 @@ class Point:
     overlaps: bool
     max_wait_ms: float
     tokens_per_second: float
+    decode_tokens_per_second: float  # prompts left out
     ttft_ms: dict[str, float]
     tpot_ms: dict[str, float]
     acceptance_length: float
@@ -97,6 +99,7 @@ def make_point(
         overlaps=overlaps,
         max_wait_ms=MAX_WAIT_MS,
         tokens_per_second=felt.tokens_per_second,
+        decode_tokens_per_second=felt.decode_rate(streams),
         ttft_ms=percentiles(felt.first_token_seconds),
         tpot_ms=percentiles(felt.output_token_seconds),
         acceptance_length=1 + ratio(accepted, drafts),
@@ -107,7 +110,7 @@ def make_point(
         hit_rate=ratio(
             verifier.total("slipstream_tree_hits_total", **ours), verifier.total("slipstream_tree_ready_total", **ours)
         ),
-        acceptance_per_position=conditional_acceptance(felt.figures),
+        acceptance_per_position=conditional_acceptance(felt.figures) or whole_drafts_acceptance(verifier, policy.name),
         step_ms=1e3 * verifier.mean("slipstream_step_seconds"),
         step_tokens=verifier.mean("slipstream_step_tokens"),
         verify_ms=1e3 * verifier.mean("slipstream_verify_seconds"),
@@ -133,6 +136,15 @@ def conditional_acceptance(figures: Figures) -> list[float]:
         found.append(min(1.0, accepted / reached))
         accepted_before, submitted_before = accepted, submitted
     return found
+
+
+def whole_drafts_acceptance(verifier: Scraped, tenant_name: str) -> list[float]:
+    """The same if no answer was finished and only the verifier knows: as if every draft had all K tokens."""
+    ours = {"tenant": tenant_name}
+    accepted = verifier.by("position", "slipstream_spec_decode_num_accepted_tokens_per_pos_total", **ours)
+    by_position = [accepted[position] for position in sorted(accepted, key=int) if accepted[position]]
+    reached = [verifier.total("slipstream_spec_decode_num_drafts_total", **ours), *by_position]
+    return [ratio(later, earlier) for earlier, later in pairwise(reached)]
 
 
 def ratio(part: float, whole: float) -> float:

@@ -4,8 +4,8 @@
     python -m bench.simulate --against FILE
 
 The second takes what `bench_serving --json FILE` measured: a pass's time, a draft step's, the round trip, acceptance by
-position and hit rates. From these it predicts tokens a second at each point with drafts of a model, and prints the
-measured ones beside them. Wanted: within 10 %.
+position and hit rates. From these it predicts tokens a second, prompts left out, at each point with drafts of a model,
+and prints the measured ones beside them. Wanted: within 10 %.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def compare(run: dict[str, Any], seconds: float) -> Iterator[Prediction]:
     plain = {(point["temperature"], point["streams"]): point for point in run["points"] if point["proposer"] == "none"}
     for point in run["points"]:
         beside = plain.get((point["temperature"], point["streams"]))
-        if beside is not None and point["draft_step_ms"] > 0 and point["tokens_per_second"] > 0:
-            yield Prediction(point["name"], point["tokens_per_second"], predict(point, beside, seconds))
+        if beside is not None and point["draft_step_ms"] > 0 and point["decode_tokens_per_second"] > 0:
+            yield Prediction(point["name"], point["decode_tokens_per_second"], predict(point, beside, seconds))
 
 
 def predict(point: dict[str, Any], plain: dict[str, Any], seconds: float) -> float:
@@ -96,7 +96,7 @@ def fitted(machine: Machine, text: Text, setting: Setting, hit_rate: float, seco
 
 def measured_machine(point: dict[str, Any], plain: dict[str, Any]) -> Machine:
     """Passes through both measured sizes; what plain decoding took between two steps is added to each."""
-    gap = max(0.0, plain["streams"] / plain["tokens_per_second"] - plain["step_ms"] * 1e-3)
+    gap = max(0.0, plain["streams"] / plain["decode_tokens_per_second"] - plain["step_ms"] * 1e-3)
     sizes = sorted((one["step_tokens"], one["step_ms"] * 1e-3 + gap) for one in (plain, point))
     (least, fast), (most, slow) = sizes
     return Machine(

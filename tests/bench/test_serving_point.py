@@ -33,10 +33,12 @@ def test_counts_of_other_tenants_do_not_enter() -> None:
     verifier = counted(ours, passes_total=10, committed_tokens_total=25, tree_ready_total=8, tree_hits_total=6)
     verifier = Scraped({**verifier.values, **counted(others, passes_total=99, tree_ready_total=99).values})
     drafted = counted(ours, spec_decode_num_drafts_total=5, spec_decode_num_accepted_tokens_total=15)
-    services = {"verifier": Scraped({**verifier.values, **drafted.values}), "gateway": Scraped({})}
-    felt = Felt(seconds=2.0, num_tokens=50)
+    at_first = counted((("position", "0"), *ours), spec_decode_num_accepted_tokens_per_pos_total=4)
+    services = {"verifier": Scraped({**verifier.values, **drafted.values, **at_first.values}), "gateway": Scraped({})}
+    felt = Felt(seconds=2.0, num_tokens=50, num_decoded=40, decode_seconds=1.0)
     point = make_point(POLICY, felt, services, temperature=0.0, streams=1, overlaps=True)
-    assert (point.tokens_per_second, point.committed_per_pass) == (25.0, 2.5)
+    assert (point.tokens_per_second, point.decode_tokens_per_second, point.committed_per_pass) == (25.0, 40.0, 2.5)
+    assert point.acceptance_per_position == [0.8]
     assert (point.acceptance_length, point.hit_rate) == (4.0, 0.75)
     assert (point.name, point.draft_step_ms) == ("draft_model-fan8-ratio T=0 x1", 0.0)
 

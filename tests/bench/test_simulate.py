@@ -19,7 +19,7 @@ def point(**changed: Any) -> dict[str, Any]:
         "proposer": "none",
         "temperature": 0.0,
         "streams": 1,
-        "tokens_per_second": 1000 / (STEP_MS + GAP_MS),
+        "decode_tokens_per_second": 1000 / (STEP_MS + GAP_MS),
         "step_ms": STEP_MS,
         "step_tokens": 1.0,
         "draft_step_ms": 0.0,
@@ -31,7 +31,7 @@ def drafted(tokens_per_second: float) -> dict[str, Any]:
     return point(
         name="draft_model",
         proposer="draft_model",
-        tokens_per_second=tokens_per_second,
+        decode_tokens_per_second=tokens_per_second,
         step_tokens=1.0 + K,
         draft_step_ms=DRAFT_MS,
         round_trip_ms=ROUND_TRIP_MS,
