@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from slipstream.sequence_log import SequenceLog
 from slipstream.telemetry.sequences import SequenceSpans
 from slipstream.telemetry.spans import NO_TRACER, Tracer
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 from verifier_svc.metrics import VerifierMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
     metrics: VerifierMetrics
-    trace: Trace = NO_TRACE
+    timeline: Timeline = NO_TIMELINE
     tracer: Tracer = NO_TRACER
 
     def sequence_log(self, logger: logging.Logger) -> SequenceLog:

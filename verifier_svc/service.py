@@ -17,7 +17,7 @@ from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.telemetry.otlp import exporting
 from slipstream.telemetry.spans import Tracer
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.tracing import NO_TRACE, Trace, tracing
+from slipstream.timeline import NO_TIMELINE, Timeline, timeline_in
 from slipstream.wire import server
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_svc.config import VerifierConfig
@@ -33,7 +33,7 @@ _DRAIN_POLL_SECONDS = 0.02
 _STOP_SECONDS = 5.0  # for an engine that has failed, or waits for a rank that has died
 
 
-def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE, crew: Crew = ONE_PROCESS) -> Verifier:
+def make_verifier(config: VerifierConfig, timeline: Timeline = NO_TIMELINE, crew: Crew = ONE_PROCESS) -> Verifier:
     """Loads the model, on all ranks. Raises CheckpointError naming the file, ValueError naming the setting."""
     engine = config.engine
     scheduler = Scheduler(
@@ -44,7 +44,7 @@ def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE, crew: Crew = 
     folder = engine.model if engine.model.is_dir() else engine.model.parent
     tokenizer = Tokenizer.from_folder(folder)
     local_proposers = (NGRAM, GRAMMAR) if config.ngram_fallback else (GRAMMAR,)
-    runner = crew.make_runner(engine, trace)
+    runner = crew.make_runner(engine, timeline)
     warm_up(runner)
     return Verifier(
         runner,
@@ -52,7 +52,7 @@ def make_verifier(config: VerifierConfig, trace: Trace = NO_TRACE, crew: Crew = 
         scheduler,
         local_proposers=local_proposers,
         feature_tap=runner.feature_tap,
-        trace=trace,
+        timeline=timeline,
     )
 
 
@@ -92,15 +92,15 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
     with (
-        tracing(config.trace) as trace,
+        timeline_in(config.trace) as timeline,
         closing(make_crew(config.engine)) as crew,
         exporting(config.otlp_endpoint, "verifier") as tracer,
     ):
-        verifier = apart(lambda: make_verifier(config, trace, crew), config.engine.device)
-        await _serve(config, verifier, crew, trace, tracer)
+        verifier = apart(lambda: make_verifier(config, timeline, crew), config.engine.device)
+        await _serve(config, verifier, crew, timeline, tracer)
 
 
-async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, trace: Trace, tracer: Tracer) -> None:
+async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, timeline: Timeline, tracer: Tracer) -> None:
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
 
@@ -111,7 +111,7 @@ async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, trace: 
     streams = OutgoingStreams(config.max_queued_messages)
     engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, fail, name="verifier")
     crew.on_death(lambda error: loop.call_soon_threadsafe(fail, error))
-    observers = Observers(verifier.metrics, trace, tracer)
+    observers = Observers(verifier.metrics, timeline, tracer)
     servicer = VerifierServicer(
         engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), observers
     )

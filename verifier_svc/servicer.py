@@ -44,7 +44,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         self._info = info
         self._observers = observers
         self._metrics = observers.metrics
-        self._trace = observers.trace
+        self._timeline = observers.timeline
         self._refusing = False
 
     def refuse_sequences(self) -> None:
@@ -61,7 +61,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         try:
             async for output in stream.outputs():
                 note_ends(output, log)
-                with self._trace.span("commit out", f"{len(output.commits.commits)} sequences"):
+                with self._timeline.span("commit out", f"{len(output.commits.commits)} sequences"):
                     responses = list(to_responses(output))
                 for response in responses:
                     yield response
@@ -89,7 +89,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
     ) -> None:
         try:
             async for request in requests:
-                with self._trace.span("gRPC in", request.WhichOneof("message") or "unknown"):
+                with self._timeline.span("gRPC in", request.WhichOneof("message") or "unknown"):
                     message = to_message(request)
                 self._count_malformed(request, message)
                 if self._refusing and isinstance(message, SequenceRequest):

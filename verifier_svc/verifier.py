@@ -25,7 +25,7 @@ from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 from verifier_svc.admission import Served
 from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
@@ -53,7 +53,7 @@ class Verifier:
         local_proposers: Collection[str] = (NGRAM, GRAMMAR),
         feature_tap: FeatureTap | None = None,  # the runner's
         clock: Callable[[], float] = time.monotonic,
-        trace: Trace = NO_TRACE,
+        timeline: Timeline = NO_TIMELINE,
     ) -> None:
         self.metrics = VerifierMetrics()
         self._features = FeatureOutbox(feature_tap)
@@ -69,7 +69,7 @@ class Verifier:
         self._runner = runner
         self._scheduler = scheduler
         self._clock = clock
-        self._trace = trace
+        self._timeline = timeline
         self._send: Send | None = None
         self._held: list[StreamOutput] = []  # of the last step, until the next one is launched
 
@@ -121,7 +121,7 @@ class Verifier:
         if started < next_start(self.sequences.all):
             self._send_held()
             return self._outputs({}, {}, StepReport())
-        with self._trace.span("schedule", "schedule"):
+        with self._timeline.span("schedule", "schedule"):
             passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
         scheduled = self._clock()
         tell_scores = self._score(passes)
@@ -129,7 +129,7 @@ class Verifier:
         self._send_held()
         verdicts = finish()
         verify_seconds = self._clock() - scheduled
-        with self._trace.span("schedule", "commit"):
+        with self._timeline.span("schedule", "commit"):
             scores = take_scores(passes, tell_scores())
             commits = self._commit(passes, verdicts)
         report = self._report(passes, started)

@@ -36,7 +36,7 @@ from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import AskedRows, with_logprobs
 from slipstream.sampling.rule_rows import contexts_of, pack_rules, to_device
 from slipstream.sampling.token_masks import token_masks
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ class GraphRunner(ModelRunner):
         *,
         buckets: Sequence[Bucket],
         capture: Capture,
-        trace: Trace = NO_TRACE,
+        timeline: Timeline = NO_TIMELINE,
     ) -> None:
-        super().__init__(model, kv_cache, max_model_len, trace=trace)
+        super().__init__(model, kv_cache, max_model_len, timeline=timeline)
         self.num_graph_steps: Counter[Bucket] = Counter()
         self.num_eager_steps = 0
         self._buckets = sorted(buckets)
@@ -108,7 +108,7 @@ class GraphRunner(ModelRunner):
             return lambda: verdicts
         self.num_graph_steps[bucket] += 1
         name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}"
-        with self._trace.span("launch", name):
+        with self._timeline.span("launch", name):
             scores = self._replay(bucket, chunks, checks, words)
 
         def verdicts_of_step() -> list[Verdict]:
@@ -165,9 +165,9 @@ class GraphRunner(ModelRunner):
         """The one place where a step waits for the GPU; the interpreter runs other threads meanwhile."""
         if self._clock is not None:
             self._clock.wait()
-            if self._trace.is_on:
+            if self._timeline.is_on:
                 now = time.perf_counter()
-                self._trace.add("GPU", name, now - self._clock.seconds(), now)
+                self._timeline.add("GPU", name, now - self._clock.seconds(), now)
 
     def _pass(self, bucket: Bucket, tapped: bool) -> Replay:
         key = bucket, tapped
@@ -235,10 +235,10 @@ class GraphRunner(ModelRunner):
 
 
 def make_graph_runner(
-    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, trace: Trace = NO_TRACE
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, timeline: Timeline = NO_TIMELINE
 ) -> GraphRunner:
     """A runner on the model's GPU for batches of the configured size."""
     capture = GraphCapture(model.embedding.device, config.graph_memory_bytes)
     most_tokens = max(config.max_num_batched_tokens, config.max_num_seqs)
     buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=most_tokens)
-    return GraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture, trace=trace)
+    return GraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture, timeline=timeline)

@@ -24,7 +24,7 @@ from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import ROWS_AT_ONCE, numbers_on, read_scores, score
 from slipstream.sampling.verification import verify
 from slipstream.sampling.vocabulary_slice import VocabularySlice
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class ModelRunner:
     max_model_len: int  # most positions a sequence may have
 
     def __init__(
-        self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0, *, trace: Trace = NO_TRACE
+        self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0, *, timeline: Timeline = NO_TIMELINE
     ) -> None:
         self._model = model
         self._device = model.embedding.device
-        self._trace = trace
+        self._timeline = timeline
         self.config = model.config
         self.kv_cache = kv_cache
         self.max_model_len = max_model_len or model.config.max_position_embeddings
@@ -106,9 +106,9 @@ class ModelRunner:
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         """One whole step: feeds the chunks and verifies the checks of those that want logits, in their order."""
-        with self._trace.span("model", f"{len(chunks)} sequences"):
+        with self._timeline.span("model", f"{len(chunks)} sequences"):
             logits = self.forward(chunks)
-        with self._trace.span("verification", f"{len(checks)} sequences"):
+        with self._timeline.span("verification", f"{len(checks)} sequences"):
             return verify(logits, checks) if checks else []
 
     @torch.inference_mode()
@@ -136,7 +136,7 @@ def make_runner(
     config: EngineConfig,
     *,
     pack_weights: bool = True,
-    trace: Trace = NO_TRACE,
+    timeline: Timeline = NO_TIMELINE,
     ranks: Ranks = ALONE,
     tell: Tell = say_nothing,
 ) -> ModelRunner:
@@ -164,22 +164,22 @@ def make_runner(
     if ranks.shard.size > 1:
         from slipstream.engine.rank_runner import make_rank_runner  # knows this file
 
-        runner = make_rank_runner(model, kv_cache, max_model_len, config, tell, trace)
+        runner = make_rank_runner(model, kv_cache, max_model_len, config, tell, timeline)
     else:
-        runner = _runner(model, kv_cache, max_model_len, config, trace)
+        runner = _runner(model, kv_cache, max_model_len, config, timeline)
     if config.features is not None:
         runner.tap_features(make_feature_tap(config.features, model_config, kv_cache, dtype))
     return runner
 
 
 def _runner(
-    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, trace: Trace
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, timeline: Timeline
 ) -> ModelRunner:
     if model.embedding.device.type == "cuda" and config.cuda_graphs:
         from slipstream.engine.graph_runner import make_graph_runner  # Triton is for GPUs only
 
-        return make_graph_runner(model, kv_cache, max_model_len, config, trace)
-    return ModelRunner(model, kv_cache, max_model_len, trace=trace)
+        return make_graph_runner(model, kv_cache, max_model_len, config, timeline)
+    return ModelRunner(model, kv_cache, max_model_len, timeline=timeline)
 
 
 def _load(

@@ -28,7 +28,7 @@ from slipstream.models.llama import LlamaModel
 from slipstream.parallel.ranks import Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.sliced_verification import needs_whole_vocabulary, told_checks
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 
 
 class RankGraphRunner(GraphRunner):
@@ -41,9 +41,9 @@ class RankGraphRunner(GraphRunner):
         buckets: Sequence[Bucket],
         capture: Capture,
         tell: Tell,
-        trace: Trace = NO_TRACE,
+        timeline: Timeline = NO_TIMELINE,
     ) -> None:
-        super().__init__(model, kv_cache, max_model_len, buckets=buckets, capture=capture, trace=trace)
+        super().__init__(model, kv_cache, max_model_len, buckets=buckets, capture=capture, timeline=timeline)
         self._tell = tell
         self._slice = torch.zeros(self._most_rows, model.share.vocab_size, device=self._device)
         self._gatherings: dict[Bucket, Replayed] = {}
@@ -148,11 +148,13 @@ def make_rank_graph_runner(
     max_model_len: int,
     config: EngineConfig,
     tell: Tell,
-    trace: Trace = NO_TRACE,
+    timeline: Timeline = NO_TIMELINE,
 ) -> RankGraphRunner:
     """A runner on this rank's GPU for batches of the configured size."""
     device = model.embedding.device
     capture = AgreedCapture(GraphCapture(device, config.graph_memory_bytes), model.ranks, device)
     most_tokens = max(config.max_num_batched_tokens, config.max_num_seqs)
     buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=most_tokens)
-    return RankGraphRunner(model, kv_cache, max_model_len, buckets=buckets, capture=capture, tell=tell, trace=trace)
+    return RankGraphRunner(
+        model, kv_cache, max_model_len, buckets=buckets, capture=capture, tell=tell, timeline=timeline
+    )

@@ -21,7 +21,7 @@ from slipstream.exchange import TokenLogprobs
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.sliced_verification import AnyCheck, told_checks, verify_sliced
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 
 
 def verify_slices(runner: ModelRunner, chunks: Sequence[Chunk], checks: Sequence[AnyCheck]) -> list[Verdict]:
@@ -34,14 +34,20 @@ class RankRunner(ModelRunner):
     """A runner without graphs."""
 
     def __init__(
-        self, model: LlamaModel, kv_cache: KVCache, max_model_len: int = 0, *, tell: Tell, trace: Trace = NO_TRACE
+        self,
+        model: LlamaModel,
+        kv_cache: KVCache,
+        max_model_len: int = 0,
+        *,
+        tell: Tell,
+        timeline: Timeline = NO_TIMELINE,
     ) -> None:
-        super().__init__(model, kv_cache, max_model_len, trace=trace)
+        super().__init__(model, kv_cache, max_model_len, timeline=timeline)
         self._tell = tell
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         self._tell(Verify(chunks, told_checks(checks, self.config.vocab_size)))
-        with self._trace.span("model", f"{len(chunks)} sequences"):
+        with self._timeline.span("model", f"{len(chunks)} sequences"):
             return verify_slices(self, chunks, checks)
 
 
@@ -119,10 +125,10 @@ def take(runner: ModelRunner, step: Step) -> None:
 
 
 def make_rank_runner(
-    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, tell: Tell, trace: Trace
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, tell: Tell, timeline: Timeline
 ) -> ModelRunner:
     if model.embedding.device.type == "cuda" and config.cuda_graphs:
         from slipstream.engine.rank_graph_runner import make_rank_graph_runner  # Triton is for GPUs only
 
-        return make_rank_graph_runner(model, kv_cache, max_model_len, config, tell, trace)
-    return RankRunner(model, kv_cache, max_model_len, tell=tell, trace=trace)
+        return make_rank_graph_runner(model, kv_cache, max_model_len, config, tell, timeline)
+    return RankRunner(model, kv_cache, max_model_len, tell=tell, timeline=timeline)

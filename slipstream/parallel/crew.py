@@ -25,7 +25,7 @@ from slipstream.parallel.failure import RanksFailed
 from slipstream.parallel.follower import follow, run_follower
 from slipstream.parallel.joining import STEP_SECONDS, Place, join, leave, make_store
 from slipstream.parallel.ring import RingWriter
-from slipstream.tracing import NO_TRACE, Trace
+from slipstream.timeline import NO_TIMELINE, Timeline
 
 _LOG = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for a rank to end by itself once it was told
@@ -37,7 +37,7 @@ OnDeath = Callable[[RanksFailed], object]
 
 
 class Crew(Protocol):
-    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+    def make_runner(self, config: EngineConfig, timeline: Timeline = NO_TIMELINE) -> ModelRunner:
         """Loads the model on all ranks. What it returns drives them all."""
 
     def on_death(self, report: OnDeath) -> None:
@@ -50,8 +50,8 @@ class Crew(Protocol):
 class OneProcess:
     """It holds the model whole."""
 
-    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
-        return make_runner(config, trace=trace)
+    def make_runner(self, config: EngineConfig, timeline: Timeline = NO_TIMELINE) -> ModelRunner:
+        return make_runner(config, timeline=timeline)
 
     def on_death(self, report: OnDeath) -> None:
         """Nobody else can die."""
@@ -81,13 +81,13 @@ class LocalCrew:
             process.start()
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
 
-    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+    def make_runner(self, config: EngineConfig, timeline: Timeline = NO_TIMELINE) -> ModelRunner:
         place, tell = _local(0, config.tensor_parallel_size), _telling(self._ring)
         try:
             ranks = join(place, config, self._store)
             self._joined = True
             self._ring.unlink()
-            runner = make_runner(place.own(config), trace=trace, ranks=ranks, tell=tell)
+            runner = make_runner(place.own(config), timeline=timeline, ranks=ranks, tell=tell)
         except CheckpointError:
             raise  # every rank finds the same
         except RuntimeError as error:
@@ -156,11 +156,11 @@ class TorchrunCrew:
         self._control: Broadcast | None = None
         self._runner: ModelRunner | None = None
 
-    def make_runner(self, config: EngineConfig, trace: Trace = NO_TRACE) -> ModelRunner:
+    def make_runner(self, config: EngineConfig, timeline: Timeline = NO_TIMELINE) -> ModelRunner:
         ranks = join(self._place, config, None)
         self._control = _control_group()
         tell = _telling(self._control)
-        runner = make_runner(self._place.own(config), trace=trace, ranks=ranks, tell=tell)
+        runner = make_runner(self._place.own(config), timeline=timeline, ranks=ranks, tell=tell)
         self._runner = LeadingRunner(runner, tell, lambda error: error)
         return self._runner
 

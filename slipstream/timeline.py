@@ -14,7 +14,7 @@ MAX_SPANS: Final = 500_000  # about two minutes of a busy verifier; the oldest g
 _NOTHING: Final = nullcontext()
 
 
-class Trace(Protocol):
+class Timeline(Protocol):
     @property
     def is_on(self) -> bool:
         """Whether anything is kept; for what is dear to find out."""
@@ -26,7 +26,7 @@ class Trace(Protocol):
         """Notes a span between two readings of time.perf_counter()."""
 
 
-class NoTrace:
+class NoTimeline:
     """Notes nothing, at the price of a call."""
 
     is_on = False
@@ -38,10 +38,10 @@ class NoTrace:
         return
 
 
-NO_TRACE: Final[Trace] = NoTrace()
+NO_TIMELINE: Final[Timeline] = NoTimeline()
 
 
-class FileTrace:
+class FileTimeline:
     """Keeps the newest spans in memory, from any thread, until they are written."""
 
     is_on = True
@@ -78,14 +78,14 @@ def _metadata(kind: str, lane: int, **values: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def tracing(path: Path | None) -> Iterator[Trace]:
-    """A trace that is written when the block ends; without a path one that costs nothing."""
+def timeline_in(path: Path | None) -> Iterator[Timeline]:
+    """A timeline that is written when the block ends; without a path one that costs nothing."""
     if path is None:
-        yield NO_TRACE
+        yield NO_TIMELINE
         return
-    trace = FileTrace(path)
+    timeline = FileTimeline(path)
     path.write_text("")  # a place that cannot be written to is told before serving, not after
     try:
-        yield trace
+        yield timeline
     finally:
-        trace.write()
+        timeline.write()
