@@ -262,3 +262,22 @@ async def test_the_chunks_of_a_stream_are_events_and_it_ends_with_a_mark(verifie
     *events, end, rest = text.split("\n\n")
     assert all(event.startswith("data: {") for event in events)
     assert (end, rest) == ("data: [DONE]", "")
+
+
+async def test_a_callers_trace_goes_on_through_the_gateway(verifier: FakeVerifier) -> None:
+    from tests.telemetry.memory import Memory  # skips this test alone where the library is not installed
+
+    memory, trace = Memory(), "1" * 32
+    async with running_gateway([verifier], (), (OPEN_TO_ALL,)) as gateway:
+        gateway._tracer = memory.tracer
+        server = HttpServer("127.0.0.1:0", make_app(gateway, OpenAiApi(gateway).routes()))
+        async with client_of(f"http://{await server.start()}/v1") as ask:
+            headers = {"traceparent": f"00-{trace}-{'2' * 16}-01"}
+            asked = ask.completions.create(model="tiny", prompt="hi", max_tokens=4, extra_headers=headers)
+            answer = asyncio.create_task(asked)
+            await eventually(lambda: verifier.opens)
+            await write(verifier, "yes")
+            await answer
+        await server.drain()
+    (request,) = memory.named("request")
+    assert f"{request.context.trace_id:032x}" == verifier.opens[0].traceparent.split("-")[1] == trace
