@@ -212,6 +212,5 @@ def test_services_accept_of_the_shipped_draft_lm_what_offline_evaluation_says(tm
         cluster.verifier(target, "--dtype", "bfloat16")
         cluster.drafter(SHIPPED, "--dtype", "bfloat16")
         online = through(cluster.gateway([tenant]), "a", prompts, asked)
-    assert online.agreement == pytest.approx(
-        offline.agreement, abs=0.02
-    )  # of lengths it is not true: late drafts are shorter
+    # Late drafts are shorter, so lengths agree on an idle machine only.
+    assert online.agreement == pytest.approx(offline.agreement, abs=0.02)
