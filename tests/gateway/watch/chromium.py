@@ -37,6 +37,7 @@ class Tab:
         self._session = ""
 
     async def open(self, address: str) -> None:
+        self._session = ""  # the browser's own
         target = await self.ask("Target.createTarget", url="about:blank")
         attached = await self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
