@@ -42,6 +42,7 @@ class Setting:
     max_wait: float = 0.0  # seconds that a lone sequence waits at most
     is_patient: bool = False  # it also waits no longer than its drafts are worth
     num_streams: int = 1
+    max_rows: int = 64  # of one draft step: trunks, then branches, the likeliest first
     seed: int = 0
 
 
@@ -192,7 +193,9 @@ class Pipeline:
         if self._drafting or (self._verifying and not self._machine.overlaps):
             return
         work = [(stream, stream.trunk) for stream in self._streams if not self._is_complete(stream, stream.trunk)]
-        work += [(stream, branch) for stream in self._streams for branch in self._unfinished(stream)]
+        likeliest = sorted((n, i) for i, stream in enumerate(self._streams) for n in range(len(stream.branches)))
+        branches = [(self._streams[i], self._streams[i].branches[n]) for n, i in likeliest]
+        work = [*work, *(pair for pair in branches if not self._is_complete(*pair))][: self._setting.max_rows]
         if not work:
             return
         self._drafting = True
@@ -233,9 +236,6 @@ class Pipeline:
         accepted = min(num_draft_tokens, stream.trunk.base + stream.trunk.agrees - stream.known)
         first = self._text.bonus_first if accepted == num_draft_tokens else self._text.recovered_first
         return Outcome(accepted, self._run(lambda rank: 1 - first), probability=1.0)
-
-    def _unfinished(self, stream: Stream) -> list[Path]:
-        return [branch for branch in stream.branches if not self._is_complete(stream, branch)]
 
     def _is_complete(self, stream: Stream, path: Path) -> bool:
         return path.base + path.drawn >= max(path.base, stream.known) + self._setting.num_draft_tokens

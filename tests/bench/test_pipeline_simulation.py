@@ -88,3 +88,14 @@ def test_more_guesses_hit_more_often() -> None:
         setting = Setting(num_draft_tokens=K, fan_out=fan_out, max_wait=1.0)
         hits.append(Pipeline(machine(), text, setting).run(SECONDS).hit_rate)
     assert hits[0] < hits[1] < hits[2]
+
+
+def test_a_bound_on_rows_leaves_the_likeliest_outcomes() -> None:
+    narrow = Machine(
+        name="n", verify=((1.0, VERIFY), (101.0, 2 * VERIFY)), draft_token=DRAFT, draft_rows=4, round_trip=ROUND_TRIP,
+        overlaps=True,
+    )  # fmt: skip
+    bounded, unbounded = (
+        rate(narrow, 0.7, Setting(num_draft_tokens=K, fan_out=32, num_streams=4, max_rows=rows)) for rows in (8, 1000)
+    )
+    assert bounded > unbounded
