@@ -25,7 +25,7 @@ from bench.clients import Felt, ask_for
 from bench.live_services import Drafter, Running, Services, running
 from bench.scraped import Scraped
 from bench.serving_point import NONE, Point, Policy, make_point
-from gateway.tenants import DRAFT_MODEL, EAGLE3, PARD
+from gateway.policy.tenants import DRAFT_MODEL, EAGLE3, PARD
 from launcher.prompt_file import load_prompts
 from launcher.request_options import RequestOptions
 from slipstream.config import default_model_dir

@@ -39,7 +39,7 @@ K: Final = 4
 TENANT: Final = "wire"
 CPU_SECONDS: Final = "process_cpu_seconds_total"
 PROMPTS: Final = ("Say something.", "Tell a story.", "What is a wire?")
-OPTIONS: Final = RequestOptions(temperature=1.0, max_tokens=64, ignore_eos=True, seed=1)
+OPTIONS: Final = RequestOptions(temperature=1.0, max_tokens=256, ignore_eos=True, seed=1)
 POLICY: Final = tenant(
     TENANT, proposers=["draft_model"], num_draft_tokens=K, fan_out=0, max_wait_ms=1000, max_concurrent=1024
 )
@@ -79,7 +79,7 @@ def measure(streams: Sequence[int], seconds: float) -> Iterator[Hops]:
 def make_models(folder: Path) -> tuple[Path, Path]:
     """A target and a draft model that computes the same in a tenth of the layers, so that waiting for drafts pays."""
     model, draft_model = folder / "model", folder / "draft"
-    make_checkpoint(model, layers=10, hidden=32, logit_std=5.0)
+    make_checkpoint(model, layers=10, hidden=32, logit_std=5.0, max_position_embeddings=1024)
     weights = load_file(model / "model.safetensors")
     for name, weight in weights.items():
         if name.endswith(("o_proj.weight", "down_proj.weight")) and ".layers.0." not in name:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from bench.drafting_simulation import KINDS, MACHINES, Machine, Simulation, TextKind
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 
 STREAMS: Final = (1, 4, 16, 32, 64)
 WARM_SHARE: Final = 0.25  # of the time, before counting begins, for every setting alike

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from gateway.controllers import Controllers
-from gateway.drafting import Drafting
-from gateway.evidence import Trial
-from gateway.steering import Steering
-from gateway.tenants import DRAFT_MODEL, Tenant, Tenants
+from gateway.control.controllers import Controllers
+from gateway.control.drafting import Drafting
+from gateway.control.evidence import Trial
+from gateway.control.steering import Steering
+from gateway.policy.tenants import DRAFT_MODEL, Tenant, Tenants
 from slipstream.exchange import Commit, StepReport
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import SamplingParams, SequenceRequest

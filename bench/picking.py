@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-REPORT_SECONDS = 2.0  # between two looks of a gateway at a peer that runs none of its sequences (gateway/pool.py)
+REPORT_SECONDS = 2.0  # between two looks of a gateway at a peer that runs none of its sequences (gateway/peers/pool.py)
 ARRIVALS = (80.0, 10.0)  # of sequences per second: many on each peer, and few
 STEP_SECONDS = 0.02  # between two reports of a peer that does
 

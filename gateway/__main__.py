@@ -13,16 +13,16 @@ from typing import Annotated
 import typer
 from aiohttp import web
 
-from gateway.audit import log_policies
 from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
 from gateway.grpc_services import SERVICE_NAMES, register
 from gateway.http_app import make_app
 from gateway.http_server import http_served
 from gateway.openai.api import OpenAiApi
-from gateway.policy_watch import PolicyWatch
-from gateway.tenants import Tenants, default_tenants, load_tenants
-from gateway.tritonserver import tritonserver_config
+from gateway.peers.tritonserver import tritonserver_config
+from gateway.policy.audit import log_policies
+from gateway.policy.tenants import Tenants, default_tenants, load_tenants
+from gateway.policy.watch import PolicyWatch
 from gateway.watch.page import WatchPage
 from slipstream import command_line, logs
 from slipstream.metrics.endpoint import shown

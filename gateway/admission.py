@@ -6,9 +6,9 @@ import secrets
 import uuid
 from dataclasses import replace
 
-from gateway.catalog import ServedModel
 from gateway.completion import Completion
-from gateway.tenants import Tenant
+from gateway.peers.catalog import ServedModel
+from gateway.policy.tenants import Tenant
 from slipstream.errors import InvalidRequest
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.vocabulary_check import check_ids, check_sampling_ids

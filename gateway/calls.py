@@ -10,7 +10,7 @@ import grpc
 
 from gateway.completion import Completion
 from gateway.gateway import Gateway
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.addresses import check_target
-from gateway.tritonserver import TritonServerConfig
+from gateway.peers.addresses import check_target
+from gateway.peers.tritonserver import TritonServerConfig
 from gateway.watch.key import check_key_hash
 from slipstream.metrics.endpoint import check_address as check_metrics_address
 from slipstream.telemetry.otlp import check_endpoint

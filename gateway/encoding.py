@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.completion import Prompt
-from gateway.tokenizer_store import TextTools
+from gateway.peers.tokenizer_store import TextTools
 from slipstream.errors import InvalidRequest
 from slipstream.text.chat_template import ChatMessage
 

@@ -10,33 +10,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.admission import admit, identified
-from gateway.catalog import Catalog, ServedModel
 from gateway.client_stream import ClientStream
-from gateway.complaints import Complaints
 from gateway.completion import Completion, Prompt
 from gateway.completion_text import CompletionText
 from gateway.config import GatewayConfig
-from gateway.controllers import Controllers
-from gateway.decision_board import DecisionBoard
-from gateway.dialects import DrafterDialect, VerifierDialect
+from gateway.control.controllers import Controllers
+from gateway.control.decision_board import DecisionBoard
 from gateway.encoding import encode
 from gateway.endings import note_end
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.output import Output
-from gateway.peers import Peers
+from gateway.peers.catalog import Catalog, ServedModel
+from gateway.peers.complaints import Complaints
+from gateway.peers.dialects import DrafterDialect, VerifierDialect
+from gateway.peers.peers import Peers
+from gateway.peers.pool import Pool
+from gateway.peers.tokenizer_store import TokenizerStore
+from gateway.peers.tritonserver import TritonServer
 from gateway.places import PlaceLimits, Places
-from gateway.pool import Pool
+from gateway.policy.tenants import Tenant, Tenants
+from gateway.policy.token_budget import TokenBudgets
 from gateway.prompt_echo import PromptEcho
 from gateway.recent_output import RecentOutputs
 from gateway.request_log import CANCELLED, log_refused
 from gateway.request_spans import RequestSpans
 from gateway.samples import check_num_samples, samples_of
 from gateway.session import Ended, Session
-from gateway.tenants import Tenant, Tenants
-from gateway.token_budget import TokenBudgets
-from gateway.tokenizer_store import TokenizerStore
-from gateway.tritonserver import TritonServer
 from gateway.watch.feed import Feed
 from gateway.watch.lanes import WatchedDialect
 from gateway.watch.streams import WatchedText

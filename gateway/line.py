@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.line import Line, Ticket
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted
 
 _MIN_RETRY_SECONDS: Final = 0.1

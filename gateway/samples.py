@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.errors import InvalidRequest
 from slipstream.request import SequenceRequest
 

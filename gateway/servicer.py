@@ -10,7 +10,7 @@ from gateway.calls import Context, deadline_of, tenant_of, traced
 from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway, Running
 from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire, samples_to_wire
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.wire import codec
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 

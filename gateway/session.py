@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gateway.client_stream import TooSlow
-from gateway.dialects import VerifierItem
-from gateway.drafting import Drafting
+from gateway.control.drafting import Drafting
 from gateway.output import Output
-from gateway.peers import Peers, VerifierLink
+from gateway.peers.dialects import VerifierItem
+from gateway.peers.peers import Peers, VerifierLink
+from gateway.peers.recovery import Recovery
+from gateway.policy.tenants import EAGLE3
 from gateway.proposers import Lineup, Surroundings, make_proposer
 from gateway.recent_output import Owner
-from gateway.recovery import Recovery
-from gateway.tenants import EAGLE3
 from slipstream.errors import Exhausted, Unavailable
 from slipstream.exchange import Commit, ModelInfo, PromptLogprobs, StepReport
 from slipstream.request import FinishReason, SequenceRequest

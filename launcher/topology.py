@@ -9,7 +9,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import Final
 
-from gateway.tenants import DRAFT_MODEL, EAGLE3, PARD
+from gateway.policy.tenants import DRAFT_MODEL, EAGLE3, PARD
 from launcher import rules
 from launcher.rules import MAX_PORT, Rule
 from slipstream.config import DTYPES

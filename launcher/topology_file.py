@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from gateway.tenants import load_tenants
+from gateway.policy.tenants import load_tenants
 from launcher import rules
 from launcher.rules import Rule
 from launcher.topology import (

@@ -16,7 +16,7 @@ from gateway.kserve import model
 from gateway.kserve.infer_request import InferRequest
 from gateway.kserve.statistics import Statistics
 from gateway.kserve.tensors import output_tensor
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.errors import InvalidRequest
 from slipstream.request import FinishReason
 

@@ -19,7 +19,7 @@ from gateway.kserve.infer_request import InferRequest, read_infer_request
 from gateway.kserve.inference import Inference
 from gateway.kserve.shared_memory import Region, SharedMemoryRegions
 from gateway.kserve.stream import InferStream
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 
 SERVICE_NAME: Final = str(pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name)
 EXTENSIONS: Final = ("model_configuration", "model_repository", "statistics", "system_shared_memory")

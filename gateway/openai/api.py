@@ -25,8 +25,8 @@ from gateway.openai.completion_reply import CompletionReply
 from gateway.openai.errors import error_reply
 from gateway.openai.reply import ChoiceFormat, Reply
 from gateway.openai.request_fields import Asked
-from gateway.tenants import Tenant
-from gateway.tokenizer_store import TextTools
+from gateway.peers.tokenizer_store import TextTools
+from gateway.policy.tenants import Tenant
 from slipstream.errors import UnknownModel
 from slipstream.exchange import ModelInfo
 from slipstream.text.chat_template import ChatTemplate

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """Who drafts for a sequence, as the gateway sees it: one file each, and the factory."""
 
+from gateway.policy.tenants import TRITONSERVER
 from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import LONG_MATCH, NgramDrafts
 from gateway.proposers.proposer import LocalProposer, Proposer
 from gateway.proposers.remote import DrafterPool, RemoteDrafts
 from gateway.proposers.surroundings import Surroundings
 from gateway.proposers.tritonserver import TritonServerDrafts
-from gateway.tenants import TRITONSERVER
 from slipstream.proposers.ngram import MIN_MATCH
 from slipstream.proposers.ngram import NAME as NGRAM
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gateway.drafting import Drafting
+from gateway.control.drafting import Drafting
 from gateway.proposers.proposer import LocalProposer
 from gateway.proposers.remote import RemoteDrafts
 from slipstream.exchange import Commit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.free_score import FreeScore, Index, OnTrial
+from gateway.control.free_score import FreeScore, Index, OnTrial
 from gateway.proposers.one_hot import one_hot, remainder
 from gateway.proposers.proposer import SendDraft
 from slipstream.exchange import Commit, Draft

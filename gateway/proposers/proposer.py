@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.dialects import VerifierItem
+from gateway.peers.dialects import VerifierItem
 from slipstream.exchange import Commit
 from slipstream.wire.v1 import exchange_pb2
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gateway.complaints import Complaints
-from gateway.dialects import DrafterItem, DraftReceiver
-from gateway.link import Link
-from gateway.pool import Pool
+from gateway.peers.complaints import Complaints
+from gateway.peers.dialects import DrafterItem, DraftReceiver
+from gateway.peers.link import Link
+from gateway.peers.pool import Pool
+from gateway.policy.tenants import DRAFT_MODEL, EAGLE3
 from gateway.proposers.proposer import DraftRecord, SendToVerifier
-from gateway.tenants import DRAFT_MODEL, EAGLE3
 from slipstream.errors import InvalidRequest, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, Update
 from slipstream.request import SequenceRequest

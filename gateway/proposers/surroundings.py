@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.complaints import Complaints
-from gateway.free_score import Index, OnTrial
+from gateway.control.free_score import Index, OnTrial
+from gateway.peers.complaints import Complaints
+from gateway.peers.tritonserver import TritonServer
 from gateway.proposers.proposer import DraftRecord, SendToVerifier
 from gateway.proposers.remote import DrafterPool
-from gateway.tritonserver import TritonServer
 from slipstream.request import SequenceRequest
 
 

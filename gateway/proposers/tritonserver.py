@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
+from gateway.peers.tritonserver import Lost, Refused, TritonServer
+from gateway.policy.tenants import TRITONSERVER
 from gateway.proposers.one_hot import one_hot, remainder
 from gateway.proposers.proposer import DraftRecord, SendDraft
-from gateway.tenants import TRITONSERVER
-from gateway.tritonserver import Lost, Refused, TritonServer
 from slipstream.exchange import Commit, Draft
 from slipstream.wire.codec import draft_to_wire
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic
 import grpc
 from google.protobuf.message import Message
 
-from gateway.dialect import Dialect, ItemT, ReceiverT
+from gateway.peers.dialect import Dialect, ItemT, ReceiverT
 from gateway.watch.feed import Feed
 from slipstream.exchange import ModelInfo, StepReport
 from slipstream.request import SequenceRequest

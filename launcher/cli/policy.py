@@ -1,4 +1,4 @@
-"""Commands about tenants.yaml: schema, check. Knows their options; gateway/tenants.py knows the file."""
+"""Commands about tenants.yaml: schema, check. Knows their options; gateway/policy/tenants.py knows the file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from gateway.policy_schema import policy_schema
-from gateway.tenants import Tenant, Tenants, load_tenants
+from gateway.policy.schema import policy_schema
+from gateway.policy.tenants import Tenant, Tenants, load_tenants
 from launcher.cli.options import AsJson
 
 app = typer.Typer(no_args_is_help=True, help="Look at tenants.yaml: who may call, and how text is drafted.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.tenants import DRAFT_MODEL, EAGLE3, MAX_DRAFT_TOKENS, NONE, PARD
+from gateway.policy.tenants import DRAFT_MODEL, EAGLE3, MAX_DRAFT_TOKENS, NONE, PARD
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import SamplingParams, VerificationMode
 

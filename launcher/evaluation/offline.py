@@ -13,7 +13,7 @@ from typing import Final
 from drafter_svc.config import DrafterConfig
 from drafter_svc.drafter import Committed, Drafter, Opened, Told
 from drafter_svc.service import make_drafter
-from gateway.tenants import EAGLE3, NONE
+from gateway.policy.tenants import EAGLE3, NONE
 from launcher.evaluation.asked import Asked, Candidate
 from slipstream.config import EngineConfig
 from slipstream.exchange import Commit, DraftBatch, FeaturesWanted, SequenceFailure

@@ -10,7 +10,7 @@ import yaml
 from bench.clients import Felt
 from bench.scraped import Labels, Scraped
 from bench.serving_point import Policy, conditional_acceptance, make_point
-from gateway.tenants import load_tenants
+from gateway.policy.tenants import load_tenants
 from launcher.figures import Figures
 
 POLICY = Policy(proposer="draft_model", num_draft_tokens=4, fan_out=8)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.tenants import load_tenants
+from gateway.policy.tenants import load_tenants
 from tests.docker.command_lines import DOCKER, port, unknown_options, value
 
 ENGINES = ("verifier-1", "verifier-2", "drafter-1", "drafter-2")

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from gateway.tritonserver import TritonServerConfig
+from gateway.peers.tritonserver import TritonServerConfig
 from slipstream.wire.tls import ServerTls
 
 MODEL = "draft"

@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from gateway.completion import Completion, Delta
 from gateway.config import GatewayConfig
 from gateway.gateway import Gateway, Running
-from gateway.tenants import Tenant, Tenants
+from gateway.policy.tenants import Tenant, Tenants
 from slipstream.exchange import (
     Commit,
     CommitBatch,

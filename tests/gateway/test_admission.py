@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gateway.admission import admit
-from gateway.catalog import ServedModel
 from gateway.completion import Completion
-from gateway.tenants import Tenant
-from gateway.tokenizer_store import TextTools
+from gateway.peers.catalog import ServedModel
+from gateway.peers.tokenizer_store import TextTools
+from gateway.policy.tenants import Tenant
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import ModelInfo
 from slipstream.request import SequenceRequest

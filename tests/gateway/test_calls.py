@@ -11,7 +11,7 @@ import pytest
 from gateway.calls import deadline_of, tenant_of, traced
 from gateway.completion import Completion
 from gateway.gateway import Gateway
-from gateway.tenants import Tenant, Tenants
+from gateway.policy.tenants import Tenant, Tenants
 from slipstream.errors import Unauthenticated
 
 GATEWAY = cast(Gateway, SimpleNamespace(tenants=Tenants([Tenant(name="all", anonymous=True)])))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.encoding import encode_prompt
-from gateway.tokenizer_store import TextTools
+from gateway.peers.tokenizer_store import TextTools
 from slipstream.errors import InvalidRequest
 from slipstream.text.chat_template import ChatMessage, ChatTemplate
 from tests.text.tiny_tokenizers import metaspace

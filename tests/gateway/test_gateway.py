@@ -12,7 +12,7 @@ import pytest
 
 from gateway import encoding
 from gateway.completion import Completion
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted, InvalidRequest
 from slipstream.exchange import Commit, CommitBatch, PromptLogprobs, TokenLogprobs
 from slipstream.logs import fields_of

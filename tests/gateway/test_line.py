@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gateway.line import Line, Ticket
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 
 A = Tenant(name="a", anonymous=True)
 B = Tenant(name="b", anonymous=True)

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 
 from gateway.completion import Completion
-from gateway.controller import DECIDE_PASSES
-from gateway.tenants import Tenant, Tenants
+from gateway.control.controller import DECIDE_PASSES
+from gateway.policy.tenants import Tenant, Tenants
 from slipstream.errors import Exhausted, InvalidRequest
 from slipstream.exchange import Update
 from slipstream.wire.v1 import generation_pb2

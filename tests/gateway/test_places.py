@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from gateway.places import PlaceLimits, Places
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted
 
 ACME = Tenant(name="acme", anonymous=True, max_concurrent=3)

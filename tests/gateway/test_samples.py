@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
+from gateway.policy.tenants import Tenant
 from gateway.samples import check_num_samples, samples_of
-from gateway.tenants import Tenant
 from slipstream.errors import InvalidRequest
 from slipstream.request import SamplingParams, SequenceRequest
 

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
+from gateway.policy.tenants import Tenant
 from gateway.servicer import GenerationServicer
-from gateway.tenants import Tenant
 from slipstream.request import FinishReason
 from slipstream.wire.status import StatusInterceptor
 from slipstream.wire.v1 import generation_pb2 as pb

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.recovery import MAX_LOSSES
-from gateway.tenants import Tenant
+from gateway.peers.recovery import MAX_LOSSES
+from gateway.policy.tenants import Tenant
 from slipstream.errors import Exhausted, Unavailable, VocabularyMismatch
 from slipstream.exchange import Commit
 from slipstream.request import FinishReason, VerificationMode

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tenants import load_tenants
+from gateway.policy.tenants import load_tenants
 from launcher.demo import faster, find_draft_model, make_policies, threads_used, topologies, verdict, write_tenants
 from launcher.figures import Figures
 from launcher.prompt_file import DEMO_PROMPTS, load_prompts

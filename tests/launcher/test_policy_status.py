@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from bench.drafting_simulation import KINDS, MACHINES, Simulation
-from gateway.decision_board import DecisionBoard
-from gateway.tenants import Tenant
+from gateway.control.decision_board import DecisionBoard
+from gateway.policy.tenants import Tenant
 from launcher.cli.ask import show_policies
 from launcher.policy_status import REASONS, as_table, policies_in
 from launcher.scrape import metrics_text

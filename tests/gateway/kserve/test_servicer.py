@@ -16,7 +16,7 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, shared_memory
 
 from gateway.kserve.servicer import KServeServicer
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.wire.status import StatusInterceptor
 from tests.gateway.fakes import TOKENIZER, FakeVerifier, eventually, running_gateway
 from tests.gateway.kserve.infer_requests import tensor

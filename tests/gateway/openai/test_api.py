@@ -16,7 +16,7 @@ import pytest
 from gateway.http_app import make_app
 from gateway.http_server import HttpServer
 from gateway.openai.api import OpenAiApi
-from gateway.tenants import Tenant
+from gateway.policy.tenants import Tenant
 from slipstream.request import FinishReason
 from tests.gateway.fakes import FakeVerifier, eventually, running_gateway
 from tests.text.tiny_tokenizers import byte_level

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from gateway.drafting import Drafting
+from gateway.control.drafting import Drafting
 from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import NgramDrafts
 from gateway.proposers.remote import RemoteDrafts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.evidence import Trial
+from gateway.control.evidence import Trial
 from gateway.proposers.ngram import NgramDrafts
 from slipstream.exchange import Commit, Draft, LawKind
 from slipstream.proposers.suffix_index import SuffixIndex

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.complaints import Complaints
-from gateway.dialects import DrafterDialect, VerifierItem
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
-from gateway.pool import Pool
+from gateway.peers.complaints import Complaints
+from gateway.peers.dialects import DrafterDialect, VerifierItem
+from gateway.peers.pool import Pool
 from gateway.proposers import DrafterPool, RemoteDrafts
 from slipstream.errors import Exhausted, UnknownModel, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted

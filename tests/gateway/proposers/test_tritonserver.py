@@ -9,8 +9,8 @@ from contextlib import suppress
 import grpc
 import pytest
 
+from gateway.peers.tritonserver import TritonServer
 from gateway.proposers.tritonserver import TritonServerDrafts
-from gateway.tritonserver import TritonServer
 from slipstream.exchange import Commit, Draft, LawKind
 from slipstream.wire.codec import draft_from_wire
 from slipstream.wire.v1 import exchange_pb2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.dialects import DrafterDialect
+from gateway.peers.dialects import DrafterDialect
 from gateway.watch.feed import Event, Feed
 from gateway.watch.lanes import WatchedDialect
 from slipstream.wire.v1 import drafter_pb2, exchange_pb2, verifier_pb2

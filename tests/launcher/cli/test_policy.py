@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.policy_schema import policy_schema
+from gateway.policy.schema import policy_schema
 from launcher.cli import policy
 
 EXAMPLE = Path(__file__).parents[3] / "gateway" / "tenants.example.yaml"

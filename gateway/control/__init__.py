@@ -1,0 +1,1 @@
+"""Who drafts, how much and for how many outcomes: measured, weighed, decided, told."""

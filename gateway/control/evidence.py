@@ -1,0 +1,114 @@
+"""What final tokens have told about each proposer, for one request or one tenant's. Knows commits and trials only.
+
+Nothing here has seen a token that was discarded: in ratio mode what decides how text is drafted on must not have
+(docs/exactness.md). A commit tells how many of its own tokens were drafts; a trial compares what an n-gram proposer
+would have said with tokens that became final.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway.control.acceptance import Acceptance
+from gateway.control.goodput import Source
+from gateway.control.rate import Rate
+from gateway.control.step_times import DraftTimes
+from slipstream.exchange import Commit
+from slipstream.proposers.ngram import NAME as NGRAM
+
+LONG_NGRAM: Final = "ngram_long"  # n-gram drafts whose match is long enough to go before a model's
+TENANT: Final = (0.99, 8.0)  # decay of a pass, and how many passes expectations are worth
+REQUEST: Final = (0.95, 12.0)
+
+_COLD_HIT: Final = {NGRAM: 0.3, LONG_NGRAM: 0.1}
+_COLD_REMOTE_HIT: Final = 0.7
+_COLD_LATE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What an n-gram proposer would have given in one pass: scored for free against what became final."""
+
+    num_draft_tokens: int  # 0: it had nothing to say
+    num_accepted: int
+    is_long: bool
+
+
+class Evidence:
+    """Of each proposer. What a request shows is drawn towards its tenant's evidence, `parent`."""
+
+    def __init__(self, parent: Evidence | None = None) -> None:
+        self._parent = parent
+        self._decay, self._weight = TENANT if parent is None else REQUEST
+        self._acceptance: dict[str, Acceptance] = {}
+        self._hits: defaultdict[str, Rate] = defaultdict(self._rate)
+        self._late: defaultdict[str, Rate] = defaultdict(self._rate)
+        self._waits: defaultdict[str, Rate] = defaultdict(self._rate)  # seconds of a pass that found nothing
+
+    def note_trial(self, trial: Trial) -> None:
+        self._hits[NGRAM].add(trial.num_draft_tokens > 0)
+        self._hits[LONG_NGRAM].add(trial.is_long)
+        for name in (NGRAM, LONG_NGRAM) if trial.is_long else (NGRAM,):
+            self.acceptance(name).add(trial.num_accepted, trial.num_draft_tokens)
+
+    def note_pass(self, commit: Commit, remotes: Collection[str]) -> None:
+        """One pass of a sequence that these proposers, which are elsewhere, drafted for."""
+        for name in remotes:
+            if commit.proposer == name:
+                self.acceptance(name).add(commit.num_accepted, commit.num_draft_tokens)
+            elif commit.hit:
+                continue  # somebody before it had drafts
+            self._note_turn(name, commit)
+
+    def fade(self, name: str) -> None:
+        """A pass that it did not draft for: what this request showed counts less, what its tenant shows counts more."""
+        self.acceptance(name).fade()
+        self._hits[name].fade()
+
+    def fade_to(self, name: str, passes: float) -> None:
+        """What was seen of this proposer is old."""
+        self.acceptance(name).fade_to(passes)
+        for rates in (self._hits, self._late, self._waits):
+            rates[name].fade_to(passes)
+
+    def acceptance(self, name: str) -> Acceptance:
+        if name not in self._acceptance:
+            parent = None if self._parent is None else self._parent.acceptance(name)
+            self._acceptance[name] = Acceptance(decay=self._decay, weight=self._weight, parent=parent)
+        return self._acceptance[name]
+
+    def source(self, name: str, num_positions: int, drafted: DraftTimes | None = None) -> Source:
+        """`drafted`: the times of a proposer that is elsewhere."""
+        acceptance = self.acceptance(name).rates(num_positions)
+        if self._parent is not None:
+            return replace(
+                self._parent.source(name, num_positions, drafted), acceptance=acceptance, hit=self._hit(name)
+            )
+        if drafted is None:
+            return Source(acceptance=acceptance, hit=self._hit(name))
+        return Source(
+            acceptance=acceptance,
+            hit=self._hit(name),
+            late=self._late[name].mean(_COLD_LATE),
+            wait_seconds=self._waits[name].mean(0.0),
+            draft_seconds=drafted.seconds_per_token,
+            round_trip=drafted.round_trip,
+        )
+
+    def _note_turn(self, name: str, commit: Commit) -> None:
+        drafted = commit.proposer == name
+        hit = drafted and commit.hit
+        self._hits[name].add(hit)
+        if not hit:
+            self._late[name].add(drafted)
+            self._waits[name].add(commit.wait_us * 1e-6)
+
+    def _hit(self, name: str) -> float:
+        cold = _COLD_HIT.get(name, _COLD_REMOTE_HIT)
+        return self._hits[name].mean(cold if self._parent is None else self._parent._hit(name))
+
+    def _rate(self) -> Rate:
+        return Rate(self._decay, self._weight)

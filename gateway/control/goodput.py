@@ -1,0 +1,87 @@
+"""Tokens per second that a way of drafting gives: the formula, and the best number of tokens. Knows numbers only.
+
+    G = sum over sequences of E_r(K) / T
+    E_r(K) = 1 + draft tokens expected to stand
+    T      = h * max(v, D + r) + (1 - h) * (v + w)
+
+v: time of a verify step with all its tokens; D: time to draft K tokens; r: round trip to the drafter; h: share of
+passes that find drafts when they could start; w: what one that finds none waits. Passes that find none in the end
+give one token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from gateway.control.step_times import StepTimes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """What one proposer gives, for the passes in which it is its turn."""
+
+    acceptance: tuple[float, ...]  # by position: share that stand where all before them stood
+    hit: float  # h
+    late: float = 0.0  # share of the other passes that get its drafts in the end
+    wait_seconds: float = 0.0  # w
+    draft_seconds: float = 0.0  # for one token
+    round_trip: float = 0.0  # r
+
+    def expected_accepted(self, num_draft_tokens: int) -> float:
+        return sum(accumulate(self.acceptance[:num_draft_tokens], lambda reached, rate: reached * rate))
+
+    @property
+    def served(self) -> float:
+        """Share of passes that have its drafts."""
+        return self.hit + (1 - self.hit) * self.late
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """What runs on the verifier: the sequences that are decided about, and the rest of each step."""
+
+    num_sequences: int = 1
+    other_rows: float = 0.0  # tokens fed in one step for other sequences
+    other_tokens: float = 0.0  # tokens committed for them
+    is_lone: bool = True  # one sequence in all: then a pass may wait for its drafts
+
+
+def goodput(sources: Sequence[Source], num_draft_tokens: int, load: Load, times: StepTimes) -> float:
+    """Tokens per second over all sequences; the first source that has drafts is used in each pass."""
+    accepted, drafted, reached = 0.0, 0.0, 1.0
+    turns = []
+    for source in sources:
+        served = reached * source.served
+        accepted += served * source.expected_accepted(num_draft_tokens)
+        drafted += served * num_draft_tokens
+        turns.append((source, reached))
+        reached -= served
+    rows = load.other_rows + load.num_sequences * (1 + drafted)
+    verify = times.seconds(rows)
+    pace = verify + sum(turn * _lag(source, num_draft_tokens, verify, is_lone=load.is_lone) for source, turn in turns)
+    return (load.other_tokens + load.num_sequences * (1 + accepted)) / pace
+
+
+def best_num_tokens(
+    sources: Sequence[Source], lowest: int, highest: int, load: Load, times: StepTimes
+) -> tuple[int, float]:
+    """The K of most goodput, the smallest of equals, and that goodput."""
+    scored = [(k, goodput(sources, k, load, times)) for k in range(lowest, highest + 1)]
+    return max(scored, key=lambda pair: (pair[1], -pair[0]))
+
+
+def best_fan_out(most: int, num_draft_tokens: int, source: Source, verify_seconds: float) -> int:
+    """As many outcomes as can be drafted for while a pass runs, after the path that it will check itself."""
+    needed = 2 * num_draft_tokens * source.draft_seconds + source.round_trip
+    share = 1.0 if needed <= verify_seconds else verify_seconds / needed
+    return max(min(1, most), round(most * share))
+
+
+def _lag(source: Source, num_draft_tokens: int, verify: float, *, is_lone: bool) -> float:
+    """By how much a pass takes longer than the step itself; a batch waits for nobody, but a drafter that lags behind
+    has fewer drafts there than were measured while it drafted less."""
+    behind = max(0.0, num_draft_tokens * source.draft_seconds + source.round_trip - verify)
+    waits = source.wait_seconds if is_lone else 0.0
+    return source.hit * behind + (1 - source.hit) * waits

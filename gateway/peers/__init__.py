@@ -1,0 +1,1 @@
+"""Verifiers, drafters and other servers: found, picked, spoken to, lost and found again."""

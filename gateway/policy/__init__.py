@@ -1,0 +1,1 @@
+"""What a provider allows each tenant: read, checked, watched, held to."""

@@ -1,0 +1,86 @@
+"""The formula, and what it prefers."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.control.goodput import Load, Source, best_fan_out, best_num_tokens, goodput
+from gateway.control.step_times import StepTimes
+
+LONE = Load()
+
+
+def flat(seconds: float = 0.02) -> StepTimes:
+    """A GPU that reads its weights: more tokens cost nothing."""
+    times = StepTimes()
+    times.note(1, seconds)
+    times.note(512, seconds)
+    return times
+
+
+def proportional(seconds: float = 0.01) -> StepTimes:
+    """A machine that is busy: every token costs the same."""
+    times = StepTimes()
+    times.note(1, seconds)
+    times.note(512, 512 * seconds)
+    return times
+
+
+def source(rate: float = 0.8, hit: float = 1.0, **fields: float) -> Source:
+    return Source(acceptance=(rate,) * 16, hit=hit, **fields)
+
+
+def test_without_drafts_each_sequence_gets_one_token_a_step() -> None:
+    load = Load(num_sequences=8, is_lone=False)
+    assert goodput((), 0, load, flat(0.02)) == pytest.approx(8 / 0.02)
+
+
+def test_accepted_tokens_come_on_top() -> None:
+    assert source(0.5).expected_accepted(3) == pytest.approx(0.5 + 0.25 + 0.125)
+    assert goodput([source(0.5)], 2, LONE, flat(0.02)) == pytest.approx(1.75 / 0.02)
+
+
+def test_a_drafter_that_takes_longer_than_the_step_is_waited_for() -> None:
+    slow = source(0.5, draft_seconds=0.02, round_trip=0.01)
+    assert goodput([slow], 2, LONE, flat(0.02)) == pytest.approx(1.75 / 0.05)
+
+
+def test_a_miss_gives_one_token_and_costs_its_wait() -> None:
+    missing = source(0.5, hit=0.5, wait_seconds=0.01)
+    assert goodput([missing], 2, LONE, flat(0.02)) == pytest.approx((1 + 0.5 * 0.75) / 0.025)
+
+
+def test_nobody_waits_in_a_batch() -> None:
+    missing = source(0.5, hit=0.5, wait_seconds=0.01)
+    several = Load(num_sequences=2, is_lone=False)
+    assert goodput([missing], 2, several, flat(0.02)) == pytest.approx(2 * (1 + 0.5 * 0.75) / 0.02)
+
+
+def test_the_second_proposer_has_the_passes_that_the_first_leaves() -> None:
+    first, second = source(1.0, hit=0.25), source(0.5, hit=1.0)
+    assert goodput([first, second], 1, LONE, flat(1.0)) == pytest.approx(1 + 0.25 + 0.75 * 0.5)
+
+
+def test_where_tokens_are_free_more_drafts_are_better() -> None:
+    assert best_num_tokens([source(0.8)], 1, 16, LONE, flat())[0] == 16
+
+
+def test_where_every_token_costs_as_much_as_it_could_give_the_fewest_are_best() -> None:
+    busy = Load(num_sequences=32, is_lone=False)
+    chosen, promised = best_num_tokens([source(0.8)], 1, 16, busy, proportional())
+    assert chosen == 1
+    assert promised < goodput((), 0, busy, proportional())
+
+
+def test_the_rest_of_the_step_dilutes_what_a_tenant_can_gain() -> None:
+    def gain(load: Load) -> float:
+        return goodput([source(0.8)], 4, load, flat()) / goodput((), 0, load, flat())
+
+    assert gain(Load(num_sequences=1, other_rows=30, other_tokens=30, is_lone=False)) < gain(LONE)
+
+
+def test_as_many_outcomes_as_can_be_drafted_while_a_pass_runs() -> None:
+    assert best_fan_out(8, 4, source(draft_seconds=0.001), 0.02) == 8
+    assert best_fan_out(8, 4, source(draft_seconds=0.005), 0.02) == 4
+    assert best_fan_out(8, 4, source(draft_seconds=10.0), 0.02) == 1
+    assert best_fan_out(0, 4, source(draft_seconds=0.001), 0.02) == 0
