@@ -8,8 +8,6 @@ from contextlib import suppress
 
 import grpc
 import pytest
-from tests.gateway.peers.test_link import Receiver
-from tests.gateway.test_peer_load import Clock
 
 from gateway.peers import load as peer_load
 from gateway.peers import pool as pool_module
@@ -22,6 +20,8 @@ from slipstream.errors import InvalidRequest
 from slipstream.exchange import ModelInfo, StepReport
 from slipstream.request import SamplingParams, SequenceRequest
 from tests.gateway.fakes import FakeDrafter, eventually
+from tests.gateway.peers.test_link import Receiver
+from tests.gateway.peers.test_load import Clock
 
 
 @pytest.fixture
