@@ -78,7 +78,7 @@ def measure(streams: Sequence[int], seconds: float) -> Iterator[Hops]:
 
 
 def make_models(folder: Path) -> tuple[Path, Path]:
-    """A target and a draft model that computes the same with one layer of its thirty, so that waiting for drafts pays."""
+    """A target and a draft model that computes the same with one of its thirty layers, so that waiting pays."""
     model, draft_model = folder / "model", folder / "draft"
     make_checkpoint(model, layers=30, hidden=32, logit_std=5.0, max_position_embeddings=1024)
     weights = load_file(model / "model.safetensors")
