@@ -164,4 +164,4 @@ def test_ids_outside_the_vocabulary_are_refused_by_name(tokenizer, rule, named):
     harness = Harness(LAW, tokenizer)
     harness.open(PROMPT, sampling=rule)
     harness.finish()
-    assert f"{named} holds {VOCAB}; it must be in 0..{VOCAB - 1}" in str(harness.error())
+    assert f"{named} holds token id {VOCAB}; ids must be in 0..{VOCAB - 1}" in str(harness.error())
