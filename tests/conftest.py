@@ -7,7 +7,11 @@ before any test module. Tests that compile do so in a process of their own (test
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell's background job ignores Ctrl-C, and so would all that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -55,5 +55,8 @@ def right_messages(method: MethodDescriptor, vocabulary_hash: str) -> list[Messa
             drafter_pb2.DraftRequest(open=opened), drafter_pb2.DraftRequest(commits=batches[1]),
             drafter_pb2.DraftRequest(update=update), drafter_pb2.DraftRequest(close=close),
         ],
+        drafter_pb2.LoadAdapterRequest: [drafter_pb2.LoadAdapterRequest(name="a", path="a")],
+        drafter_pb2.UnloadAdapterRequest: [drafter_pb2.UnloadAdapterRequest(name="a")],
+        drafter_pb2.ListAdaptersRequest: [drafter_pb2.ListAdaptersRequest()],
     }  # fmt: skip
     return by_type[GetMessageClass(method.input_type)]

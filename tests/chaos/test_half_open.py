@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -56,8 +57,9 @@ async def test_streams_outlive_a_client_a_drafter_and_a_verifier_that_fall_silen
         turns = cycle(("draft_model", "both", "ngram"))
         async with cluster.client("none") as calm:
             load = await start_load(calm, lambda: cluster.client(next(turns)), NUM_TOKENS, num_streams=4)
-        async with load, reading(cluster, far_client):
+        async with load, reading(cluster, far_client) as reader:
             await eventually(lambda: works(cluster, "drafter"), 10.0)
+            assert reader.returncode is None
             network.pull(far_client)
             network.pull(far_drafter)
             await load.each_once_more(10.0)  # nobody waits until they are given up
@@ -79,8 +81,8 @@ async def test_streams_outlive_a_client_a_drafter_and_a_verifier_that_fall_silen
 
 
 @asynccontextmanager
-async def reading(cluster: Cluster, host: Host) -> AsyncIterator[None]:
-    """A client there with streams that never end by themselves; it never learns that its cable was pulled."""
+async def reading(cluster: Cluster, host: Host) -> AsyncIterator[Process]:
+    """A client there with endless streams. With its cable pulled it can tell nobody that it goes."""
     arguments = [sys.executable, "-m", "tests.chaos.reader", cluster.address("gateway"), "ngram", "2", str(ENDLESS)]
     reader = await asyncio.create_subprocess_exec(
         *host.place.prefix, *arguments, stdout=subprocess.PIPE, env=service_environment(1)
@@ -88,8 +90,7 @@ async def reading(cluster: Cluster, host: Host) -> AsyncIterator[None]:
     try:
         assert reader.stdout is not None
         assert await asyncio.wait_for(reader.stdout.readline(), 30.0) == b"reading\n"
-        yield
-        assert reader.returncode is None
+        yield reader
     finally:
         with suppress(ProcessLookupError):
             reader.kill()
