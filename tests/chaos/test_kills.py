@@ -28,6 +28,7 @@ PATIENCE = 90.0  # seconds; a busy machine needs some for a service to load
 VERIFIERS = ("verifier1", "verifier2")
 MODEL_SERVICES = {*VERIFIERS, "drafter"}
 ONCE = pytest.param(1, signal.SIGINT, id="once")
+TOLD_OF_THE_END = ("UNAVAILABLE: ", "CANCELLED: ")  # the latter by gRPC, to a call that comes as the listener closes
 TWENTY_TIMES = pytest.param(20, signal.SIGKILL, marks=[pytest.mark.slow, pytest.mark.timeout(1500)], id="20-times")
 
 
@@ -84,7 +85,7 @@ async def survive(up: Up, load: Load, names: Sequence[str]) -> None:
         await load.each_once_more(PATIENCE)
         if name == "gateway":  # the streams end with it, and clients ask again
             assert load.failures
-            assert all(failure.startswith("UNAVAILABLE: ") for failure in load.failures), load.failures
+            assert [failure for failure in load.failures if not failure.startswith(TOLD_OF_THE_END)] == []
             load.failures.clear()
         assert load.failures == [], f"after a kill of {name}"
 
@@ -121,4 +122,4 @@ async def end_under_load(up: Up, load: Load, number: signal.Signals, folder: Pat
         up.process.send_signal(number)
         await asyncio.to_thread(up.process.wait, 30)
         assert none_marked(str(folder))
-    assert all(failure.startswith("UNAVAILABLE: ") for failure in load.failures), load.failures
+    assert [failure for failure in load.failures if not failure.startswith(TOLD_OF_THE_END)] == []
