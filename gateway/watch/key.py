@@ -24,6 +24,6 @@ def check_key_hash(name: str, key_sha256: str) -> None:
 def require_key(authorization: str, key_sha256: str) -> None:
     """Raises Unauthenticated unless the header's value is `Bearer` and the key; compared in constant time."""
     scheme, _, key = authorization.partition(" ")
-    digest = hashlib.sha256(key.strip().encode()).hexdigest()
+    digest = hashlib.sha256(key.strip().encode(errors="surrogateescape")).hexdigest()
     if not hmac.compare_digest(digest, key_sha256) or scheme.lower() != "bearer":
         raise Unauthenticated("watching needs the operator's key; send header `Authorization: Bearer <key>`")

@@ -19,7 +19,7 @@ def test_the_key_opens() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "secret", "Bearer", "Bearer secre", "Basic secret", f"Bearer {HASH}", "Bearer ü"]
+    "given", ["", "secret", "Bearer", "Bearer secre", "Basic secret", f"Bearer {HASH}", "Bearer ü", "Bearer \udcff"]
 )
 def test_nothing_else_does(given: str) -> None:
     with pytest.raises(Unauthenticated, match="operator's key"):
