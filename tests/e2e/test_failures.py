@@ -21,7 +21,7 @@ from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
 LONG = 450  # output tokens: about a second of work
 ENDLESS = 16_000  # more than any test reads
-MOVED = 240  # output tokens of each of many
+MOVED = 600  # output tokens of each of many
 VERIFIERS = ("verifier1", "verifier2")
 SETTINGS = {"max_wait_ms": 20}
 METRICS = ("--metrics-listen", "127.0.0.1:0")
