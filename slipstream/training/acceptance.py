@@ -33,21 +33,10 @@ class Acceptance:
 
 
 def greedy_acceptance(matches: Sequence[npt.NDArray[np.bool_]], num_draft_tokens: int) -> Acceptance:
-    """`matches[i][t]`: the drafter's likeliest token, given the text before answer token t, is that token.
-
-    An answer's first token comes from the prompt's own pass, so drafting starts at the second.
-    """
-    drafts, accepted_at = 0, [0] * num_draft_tokens
-    for row in matches:
-        position = 1
-        while position < len(row):
-            window = row[position : position + num_draft_tokens]
-            run = len(window) if window.all() else int(window.argmin())
-            for i in range(run):
-                accepted_at[i] += 1
-            drafts += 1
-            position += run + 1
-    return Acceptance(drafts, tuple(accepted_at))
+    """`matches[i][t]`: the drafter's likeliest token, given the text before answer token t, is that token."""
+    return _acceptance(
+        [[row[start : start + num_draft_tokens] for start in range(len(row))] for row in matches], num_draft_tokens
+    )
 
 
 def deep_acceptance(matches: Sequence[npt.NDArray[np.bool_]]) -> Acceptance:
@@ -55,12 +44,21 @@ def deep_acceptance(matches: Sequence[npt.NDArray[np.bool_]]) -> Acceptance:
 
     `matches[i][t, s]` speaks of draft token s when drafting begins at answer token t.
     """
-    num_draft_tokens = matches[0].shape[1]
+    return _acceptance(
+        [[row[: len(rows) - start] for start, row in enumerate(rows)] for rows in matches], matches[0].shape[1]
+    )
+
+
+def _acceptance(answers: Sequence[Sequence[npt.NDArray[np.bool_]]], num_draft_tokens: int) -> Acceptance:
+    """`answers[i][t]`: which tokens of a draft that begins at answer token t are right, as far as the answer goes.
+
+    An answer's first token comes from the prompt's own pass, so drafting starts at the second.
+    """
     drafts, accepted_at = 0, [0] * num_draft_tokens
-    for rows in matches:
+    for windows in answers:
         position = 1
-        while position < len(rows):
-            window = rows[position, : len(rows) - position]
+        while position < len(windows):
+            window = windows[position]
             run = len(window) if window.all() else int(window.argmin())
             for i in range(run):
                 accepted_at[i] += 1
