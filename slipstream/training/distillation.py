@@ -18,19 +18,11 @@ from slipstream.training.held_out import HeldOut
 from slipstream.training.losses import LossFn, Objective, chunked_loss, loss_and_gradient
 from slipstream.training.master_weights import MasterWeights
 from slipstream.training.optimizer import Optimizer
+from slipstream.training.slices import StepSettings
 from slipstream.training.target_states import TargetStates
 
 
-class DistillationSettings(Protocol):
-    @property
-    def train_tokens(self) -> int: ...
-
-    @property
-    def batch(self) -> int: ...
-
-    @property
-    def seed(self) -> int: ...
-
+class DistillationSettings(StepSettings, Protocol):
     @property
     def learning_rate(self) -> float: ...
 
@@ -89,21 +81,20 @@ class Distillation:
 
     def train_step(self, rows: torch.Tensor) -> torch.Tensor:
         """Sums over the batch's learned tokens: loss, acceptance, and how many they are."""
+        drafted, wanted = self._states_to_learn(rows)
+        sums = chunked_loss(
+            drafted.detach(), wanted, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
+        )
+        torch.autograd.backward(drafted, sums.hidden_grad)
+        self.master.gather_gradients()
+        self.optimizer.step(self.step / self.num_steps)
+        self.master.publish()
+        return torch.stack((sums.loss, sums.accepted, sums.loss.new_tensor(len(drafted))))
+
+    def _states_to_learn(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden states [learned, hidden] of the draft, and of the target, which are asked for the same tokens."""
         token_ids, answers = self.token_ids[rows].long(), self._answers[rows]
         # A state at position t is asked for the token at t + 1, so those before answer tokens are learned from.
         learned = answers[:, 1:].flatten().nonzero().flatten()
         target_hidden = self._states.of(rows)[:, :-1].flatten(0, 1)[learned]
-        draft_hidden = self.draft.forward_dense(token_ids)[:, :-1].flatten(0, 1)[learned]
-        sums = chunked_loss(
-            draft_hidden.detach(),
-            target_hidden,
-            self._heads,
-            self.settings.objective,
-            self.settings.loss_chunk,
-            self._loss_fn,
-        )
-        torch.autograd.backward(draft_hidden, sums.hidden_grad)
-        self.master.gather_gradients()
-        self.optimizer.step(self.step / self.num_steps)
-        self.master.publish()
-        return torch.stack((sums.loss, sums.accepted, sums.loss.new_tensor(len(learned))))
+        return self.draft.forward_dense(token_ids)[:, :-1].flatten(0, 1)[learned], target_hidden

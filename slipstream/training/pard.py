@@ -6,25 +6,23 @@ import torch
 
 from slipstream.models.llama import LlamaModel
 from slipstream.training.acceptance import Acceptance
-from slipstream.training.draft_model import target_head
-from slipstream.training.draft_vocabulary import draft_first
+from slipstream.training.distillation import Distillation
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
-from slipstream.training.losses import LossFn, chunked_loss, loss_and_gradient
 from slipstream.training.master_weights import MasterWeights
-from slipstream.training.optimizer import Optimizer
 from slipstream.training.pard_agreement import parallel_acceptance
 from slipstream.training.pard_layout import ParallelLayout
 from slipstream.training.settings import PardSettings
-from slipstream.training.target_states import TargetStates
 
 
-class PardTraining:
+class PardTraining(Distillation):
     """One draft being trained (slices.py says when).
 
     Real tokens and masks are asked for the target's distribution at their position; those of text that the target did
     not write are asked for nothing.
     """
+
+    settings: PardSettings
 
     def __init__(
         self,
@@ -34,25 +32,7 @@ class PardTraining:
         chats: Chats,
         settings: PardSettings,
     ) -> None:
-        device = target.embedding.device
-        self.settings = settings
-        target.requires_grad_(False)
-        self.draft = draft
-        self._tokens = tokens
-        self.token_ids = chats.token_ids.to(device)
-        self._answers = chats.answers.to(device)
-        self.master = MasterWeights.of_draft(draft)
-        self.optimizer = Optimizer(self.master.weights, settings.learning_rate, settings.weight_decay)
-        head = target_head(target)[draft_first(tokens, target.config.vocab_size).to(device)]
-        self._heads = (head[: len(tokens)], head)
-        self._loss_fn: LossFn = loss_and_gradient
-        self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
-        self.step = 0
-        if settings.compiled:
-            self._loss_fn = torch.compile(loss_and_gradient)
-            for layer in (*target.layers, *draft.layers):
-                layer.forward_dense = torch.compile(layer.forward_dense)
-        self._states = TargetStates(target, self.token_ids, settings.batch, keep=settings.keep_states)
+        super().__init__(target, draft, MasterWeights.of_draft(draft), tokens, chats, settings)
 
     def acceptance(self, held_out: HeldOut) -> Acceptance:
         settings = self.settings
@@ -61,20 +41,12 @@ class PardTraining:
                 self.draft, self._tokens, settings.mask_token, held_out, settings.num_draft_tokens
             )
 
-    def train_step(self, rows: torch.Tensor) -> torch.Tensor:
-        """Sums over the batch's learned places, masks and tokens alike: loss, acceptance, and how many they are."""
+    def _states_to_learn(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of masks and tokens alike."""
         layout, token_ids = self._layout(), self.token_ids[rows].long()
         learned = self._learned(layout, rows)
-        drafted = self._forward(layout, token_ids).flatten(0, 1)[learned]
         wanted = self._states.of(rows)[:, self._within(layout)].flatten(0, 1)[learned]
-        sums = chunked_loss(
-            drafted.detach(), wanted, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
-        )
-        torch.autograd.backward(drafted, sums.hidden_grad)
-        self.master.gather_gradients()
-        self.optimizer.step(self.step / self.num_steps)
-        self.master.publish()
-        return torch.stack((sums.loss, sums.accepted, sums.loss.new_tensor(len(learned))))
+        return self._forward(layout, token_ids).flatten(0, 1)[learned], wanted
 
     def _layout(self) -> ParallelLayout:
         """Another one at each step, the same when a step is done again."""
