@@ -1,6 +1,6 @@
-"""Everything that needs a GPU in one call: kernel tests, memory checker, benches. `python bench/gpu_check.py [step]`.
+"""Runs steps of gpu_steps.py in one call to a GPU machine and says how each ended: `python -m bench.gpu_check STEP...`.
 
-Runs under a bare Python with torch and pytest: takes no setting from pyproject.toml. Logs go to the folder in --logs.
+Knows no step. Logs are packed into one file after every step, so that a call cut short keeps those it has.
 """
 
 from __future__ import annotations
@@ -8,57 +8,70 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
+import tarfile
 import time
 from pathlib import Path
 
-KERNEL_TESTS = ["tests/kernels/gpu", "tests/kernels/test_noise.py"]
-SANITIZED = "test_rms_norm or test_rotary or (test_attention and splits) or (test_verification and not compiled)"
-SHOWN = 5000  # characters of each log
-PYTEST = [
-    *(sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir=.", "--import-mode=importlib", "-q", "-rf"),
-    *("--tb=short", "-p", "no:cacheprovider", "-W", "ignore"),
-]
-SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
-STEPS = {  # seconds at most, command
-    "tests": (75, [*PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS]),
-    "step": (55, [sys.executable, "-m", "bench.bench_step"]),
-    "limits": (20, [sys.executable, "-m", "bench.bench_kernels", "--only", "verify"]),
-    "decode": (60, [sys.executable, "-m", "bench.bench_decode", "--trace"]),
-    "verify": (45, [sys.executable, "-m", "bench.bench_verify", "--only", "x 5 over"]),
-    "verify_apart": (40, [sys.executable, "-m", "bench.bench_verify", "--no-overlap"]),
-    "sweep": (60, [sys.executable, "-m", "bench.sweep_linear"]),
-    "verify_library": (40, [sys.executable, "-m", "bench.bench_verify", "--library-products"]),
-    "kernels": (60, [sys.executable, "-m", "bench.bench_kernels"]),
-    "memcheck": (40, [*SANITIZER, *PYTEST, "-m", "not gpu", "-k", SANITIZED, KERNEL_TESTS[0]]),
-}
+from bench.gpu_steps import STEPS, Step
+
+FEWEST_SECONDS = 5  # with less left a step is not begun
 
 
-def run(name: str, limit: int, command: list[str], logs: Path) -> str:
-    """Runs one step, shows the end of what it printed, and returns how it ended."""
-    start, path = time.monotonic(), logs / f"{name}.log"
-    with path.open("w") as log:
+def run(name: str, step: Step, seconds: float, folder: Path) -> str:
+    """How the step ended. Its output goes to a log of its name."""
+    start = time.monotonic()
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # tests run side by side
+    with (folder / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(step.command, stdout=log, stderr=subprocess.STDOUT, env=environment, process_group=0)
         try:
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}  # tests run side by side
-            done = subprocess.run(
-                command, stdout=log, stderr=subprocess.STDOUT, timeout=limit, check=False, env=environment
-            )
-            ended = "ok" if done.returncode == 0 else f"exit {done.returncode}"
+            code = process.wait(seconds)
+            ended = "ok" if code == 0 else f"exit {code}"
         except subprocess.TimeoutExpired:
-            ended = f"over {limit} s"
-    print(f"== {name}", path.read_text()[-SHOWN:], sep="\n", flush=True)
+            ended = f"over {seconds:.0f} s"
+        finally:
+            end_group(process)
     return f"{name}: {ended}, {time.monotonic() - start:.0f} s"
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends what a step started and left, too."""
+    try:
+        os.killpg(process.pid, 9)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+def show(name: str, folder: Path, num_characters: int) -> None:
+    print(f"== {name}", (folder / f"{name}.log").read_text(errors="replace")[-num_characters:], sep="\n", flush=True)
+
+
+def pack(folder: Path, archive: Path) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, arcname="logs")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"of {', '.join(STEPS)}; all by default")
-    parser.add_argument("--logs", type=Path, default=Path("build/gpu_check"))
+    parser.add_argument("steps", nargs="+", choices=STEPS, metavar="STEP", help=", ".join(STEPS))
+    parser.add_argument("--within", type=float, default=600, help="seconds for all steps; later ones are left out")
+    parser.add_argument("--logs", type=Path, default=Path("build/gpu_check"), help="a folder for the logs")
+    parser.add_argument("--archive", type=Path, default=Path("build/gpu_check.tar.gz"), help="where to pack them")
+    parser.add_argument("--shown", type=int, default=2500, help="characters of each log's end to print")
     arguments = parser.parse_args()
     for folder in (arguments.logs, Path("build")):
         folder.mkdir(parents=True, exist_ok=True)
-    ends = [run(name, *STEPS[name], arguments.logs) for name in arguments.steps]
-    print("== " + "; ".join(ends))
+    end, endings = time.monotonic() + arguments.within, []
+    for name in arguments.steps:
+        left = end - time.monotonic()
+        if left < FEWEST_SECONDS:
+            endings.append(f"{name}: not begun")
+            continue
+        endings.append(run(name, STEPS[name], min(STEPS[name].seconds, left), arguments.logs))
+        show(name, arguments.logs, arguments.shown)
+        pack(arguments.logs, arguments.archive)
+    print("== " + "; ".join(endings))
 
 
 if __name__ == "__main__":

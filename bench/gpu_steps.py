@@ -1,0 +1,50 @@
+"""What a GPU is to be asked, step by step: each a command with a time limit. Runs nothing, imports no torch.
+
+A step needs no network, prints its table last, and imports nothing that a bare Python with torch and pytest lacks.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+KERNEL_TESTS = ("tests/kernels/gpu", "tests/kernels/test_noise.py")
+# takes no setting from pyproject.toml, which asks for plugins
+PYTEST = (
+    *("-m", "pytest", "-c", "/dev/null", "--rootdir=.", "--import-mode=importlib", "-q", "-rf"),
+    *("--tb=short", "-p", "no:cacheprovider", "-W", "ignore"),
+)
+SANITIZER = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9")
+EXACT_ALLOCATIONS = ("env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1")  # no block has room beyond a tensor; graphs forbid it
+SANITIZED_KERNELS = (
+    "test_rms_norm or test_rotary or test_low_rank or test_token or test_linear or (test_attention and splits) "
+    "or (test_verification and not compiled)"
+)
+SANITIZED_RUNNER = "test_graph_runner and (limited or ruled or greedy)"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    seconds: int  # at most
+    command: tuple[str, ...]
+
+
+def python(seconds: int, *arguments: str) -> Step:
+    return Step(seconds, (sys.executable, *arguments))
+
+
+SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
+STEPS = {
+    "tests": python(75, *PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS),
+    "memcheck": Step(60, (*EXACT_ALLOCATIONS, *SANITIZED, "-k", SANITIZED_KERNELS, KERNEL_TESTS[0])),
+    "memcheck_runner": Step(60, (*SANITIZED, "-k", SANITIZED_RUNNER, KERNEL_TESTS[0])),
+    "step": python(55, "-m", "bench.bench_step"),
+    "verification": python(25, "-m", "bench.bench_kernels", "--only", "verify"),
+    "attention": python(20, "-m", "bench.bench_kernels", "--only", "attention"),
+    "kernels": python(60, "-m", "bench.bench_kernels"),
+    "decode": python(60, "-m", "bench.bench_decode", "--trace"),
+    "verify": python(50, "-m", "bench.bench_verify"),
+    "verify_apart": python(40, "-m", "bench.bench_verify", "--no-overlap"),
+    "verify_library": python(40, "-m", "bench.bench_verify", "--library-products"),
+    "linear": python(60, "-m", "bench.sweep_linear"),
+}
