@@ -22,9 +22,13 @@ from slipstream.exchange import CommitBatch, DraftBatch, ModelInfo, SequenceFail
 from slipstream.sequence_log import SequenceLog
 from slipstream.telemetry.sequences import SequenceSpans
 from slipstream.telemetry.spans import NO_TRACER, Tracer
-from slipstream.wire import codec
 from slipstream.wire.adapters import adapter_list_to_wire
+from slipstream.wire.commits import commit_from_wire
+from slipstream.wire.drafts import draft_batch_to_wire
+from slipstream.wire.failures import failure_to_wire
 from slipstream.wire.features import features_from_wire
+from slipstream.wire.model_info import model_info_to_wire
+from slipstream.wire.requests import close_from_wire, open_from_wire, update_from_wire
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2
 
 _LOG = logging.getLogger(__name__)
@@ -86,7 +90,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
             self._post(StreamEnded(stream))
 
     async def GetModel(self, request: exchange_pb2.GetModelRequest, context: Context) -> exchange_pb2.ModelInfo:
-        return codec.model_info_to_wire(self._info())
+        return model_info_to_wire(self._info())
 
     async def LoadAdapter(self, request: drafter_pb2.LoadAdapterRequest, context: Context) -> drafter_pb2.AdapterList:
         return adapter_list_to_wire(await self._adapters.load(request.name, request.path))
@@ -124,7 +128,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
         commits = []
         for one in message.commits:
             try:
-                commits.append(codec.commit_from_wire(one))
+                commits.append(commit_from_wire(one))
             except InvalidRequest as error:
                 failure = SequenceFailure(one.sequence_id, error)
                 self._metrics.malformed_messages.add(1, "commit")
@@ -139,11 +143,11 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
 def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
     match request.WhichOneof("message"):
         case "open":
-            return Opened(stream, codec.open_from_wire(request.open))
+            return Opened(stream, open_from_wire(request.open))
         case "update":
-            return Updated(stream, codec.update_from_wire(request.update))
+            return Updated(stream, update_from_wire(request.update))
         case "close":
-            return Closed(stream, codec.close_from_wire(request.close))
+            return Closed(stream, close_from_wire(request.close))
         case "features":
             return Told(stream, tuple(features_from_wire(message) for message in request.features.features))
         case _:
@@ -183,5 +187,5 @@ def _refuse(request: drafter_pb2.DraftRequest, error: InvalidRequest, outbox: Ou
 
 def _to_wire(message: DraftBatch | SequenceFailure) -> drafter_pb2.DraftResponse:
     if isinstance(message, SequenceFailure):
-        return drafter_pb2.DraftResponse(error=codec.failure_to_wire(message))
-    return drafter_pb2.DraftResponse(drafts=codec.draft_batch_to_wire(message))
+        return drafter_pb2.DraftResponse(error=failure_to_wire(message))
+    return drafter_pb2.DraftResponse(drafts=draft_batch_to_wire(message))

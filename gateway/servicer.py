@@ -11,7 +11,7 @@ from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway, Running
 from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire, samples_to_wire
 from gateway.policy.tenants import Tenant
-from slipstream.wire import codec
+from slipstream.wire.model_info import model_info_to_wire
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
 REQUEST_ID_KEY = "request-id"  # in the initial metadata
@@ -49,7 +49,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     ) -> generation_pb2.ListModelsResponse:
         tenant_of(self._gateway, context)
         models = await self._gateway.models()
-        return generation_pb2.ListModelsResponse(models=[codec.model_info_to_wire(info) for info in models])
+        return generation_pb2.ListModelsResponse(models=[model_info_to_wire(info) for info in models])
 
     @asynccontextmanager
     async def _complete(self, request: generation_pb2.GenerateRequest, context: Context) -> AsyncIterator[Running]:

@@ -10,8 +10,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slipstream.exchange import ModelInfo
-from slipstream.wire import codec
 from slipstream.wire.channel import open_blocking_channel
+from slipstream.wire.model_info import model_info_from_wire
 from slipstream.wire.tls import ClientTls
 from slipstream.wire.v1 import (
     drafter_pb2,
@@ -56,7 +56,7 @@ class Peer:
     def model(self, kind: str) -> ModelInfo:
         make_stub = {"verifier": verifier_pb2_grpc.VerifierStub, "drafter": drafter_pb2_grpc.DrafterStub}[kind]
         answer = make_stub(self._channel).GetModel(exchange_pb2.GetModelRequest(), timeout=self._seconds)
-        return codec.model_info_from_wire(answer)
+        return model_info_from_wire(answer)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def test_dependencies_point_one_way() -> None:
 def test_gateway_wire_and_text_load_without_torch() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('torch', 'triton', 'transformers')));"
-        "import gateway.__main__, slipstream.wire.server, slipstream.wire.codec, slipstream.text.tokenizer"
+        "import gateway.__main__, slipstream.wire.server, slipstream.wire.drafts, slipstream.text.tokenizer"
     )
     result = run_tool("python", "-c", code)
     assert result.returncode == 0, result.stderr

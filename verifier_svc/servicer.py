@@ -16,9 +16,13 @@ from slipstream.request import SequenceRequest
 from slipstream.sequence_log import SequenceLog
 from slipstream.telemetry.sequences import SequenceSpans
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.wire import codec
 from slipstream.wire.calls import REFUSAL
+from slipstream.wire.commits import commit_batch_to_wire
+from slipstream.wire.drafts import draft_batch_from_wire
+from slipstream.wire.failures import failure_to_wire
 from slipstream.wire.features import feature_batches, features_to_wire, wanted_from_wire
+from slipstream.wire.model_info import model_info_to_wire
+from slipstream.wire.requests import close_from_wire, open_from_wire, update_from_wire
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
 from verifier_svc.observers import Observers
@@ -75,7 +79,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
     async def GetModel(
         self, request: exchange_pb2.GetModelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> exchange_pb2.ModelInfo:
-        return codec.model_info_to_wire(self._info())
+        return model_info_to_wire(self._info())
 
     async def GetTokenizer(
         self, request: verifier_pb2.GetTokenizerRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -120,15 +124,15 @@ def to_message(request: verifier_pb2.VerifyRequest) -> Message | None:
     match request.WhichOneof("message"):
         case "open":
             try:
-                return codec.open_from_wire(request.open)
+                return open_from_wire(request.open)
             except InvalidRequest as error:
                 return Refuse(SequenceFailure(request.open.sequence_id, error))
         case "update":
-            return codec.update_from_wire(request.update)
+            return update_from_wire(request.update)
         case "close":
-            return Close(codec.close_from_wire(request.close))
+            return Close(close_from_wire(request.close))
         case "drafts":
-            return codec.draft_batch_from_wire(request.drafts)
+            return draft_batch_from_wire(request.drafts)
         case "features_wanted":
             return wanted_from_wire(request.features_wanted)
     return None
@@ -158,11 +162,11 @@ def to_responses(output: StreamOutput) -> Iterator[verifier_pb2.VerifyResponse]:
     batch = output.commits
     for part in batch.prompt_logprobs:
         alone = replace(batch, commits=(), prompt_logprobs=(part,))
-        yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(alone))
+        yield verifier_pb2.VerifyResponse(commits=commit_batch_to_wire(alone))
     if batch.commits:
-        yield verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(replace(batch, prompt_logprobs=())))
+        yield verifier_pb2.VerifyResponse(commits=commit_batch_to_wire(replace(batch, prompt_logprobs=())))
     for failure in output.failures:
-        yield verifier_pb2.VerifyResponse(error=codec.failure_to_wire(failure))
+        yield verifier_pb2.VerifyResponse(error=failure_to_wire(failure))
 
 
 def to_chunks(tokenizer: Tokenizer) -> Iterator[verifier_pb2.TokenizerChunk]:

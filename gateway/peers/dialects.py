@@ -18,8 +18,11 @@ from gateway.peers.dialect import Receiver
 from gateway.peers.tokenizer_store import TokenizerStore
 from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, PromptLogprobs, StepReport, Update
 from slipstream.request import SequenceRequest
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_batch_from_wire, commit_to_wire
+from slipstream.wire.failures import failure_from_wire
 from slipstream.wire.features import feature_batches, wanted_to_wire
+from slipstream.wire.model_info import model_info_from_wire
+from slipstream.wire.requests import close_to_wire, open_to_wire, update_to_wire
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2, verifier_pb2, verifier_pb2_grpc
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +70,7 @@ class VerifierDialect:
         stub = verifier_pb2_grpc.VerifierStub(channel)
         info = await stub.GetModel(exchange_pb2.GetModelRequest())
         await self._tokenizers.fetch(self._address, stub)
-        return codec.model_info_from_wire(info)
+        return model_info_from_wire(info)
 
     def start(self, channel: grpc.aio.Channel) -> Any:
         return verifier_pb2_grpc.VerifierStub(channel).Verify()
@@ -76,13 +79,13 @@ class VerifierDialect:
         self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[VerifierItem]
     ) -> Iterable[Message]:
         for sequence_id in closes:
-            yield verifier_pb2.VerifyRequest(close=codec.close_to_wire(sequence_id))
+            yield verifier_pb2.VerifyRequest(close=close_to_wire(sequence_id))
         for request in opens:
-            yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(request))
+            yield verifier_pb2.VerifyRequest(open=open_to_wire(request))
         drafts: list[exchange_pb2.Draft] = []
         for item in items:
             if isinstance(item, Update):
-                yield verifier_pb2.VerifyRequest(update=codec.update_to_wire(item))
+                yield verifier_pb2.VerifyRequest(update=update_to_wire(item))
             elif isinstance(item, FeaturesWanted):
                 yield verifier_pb2.VerifyRequest(features_wanted=wanted_to_wire(item))
             else:
@@ -107,7 +110,7 @@ class DrafterDialect:
 
     async def describe(self, channel: grpc.aio.Channel) -> ModelInfo:
         stub = drafter_pb2_grpc.DrafterStub(channel)
-        return codec.model_info_from_wire(await stub.GetModel(exchange_pb2.GetModelRequest()))
+        return model_info_from_wire(await stub.GetModel(exchange_pb2.GetModelRequest()))
 
     def start(self, channel: grpc.aio.Channel) -> Any:
         return drafter_pb2_grpc.DrafterStub(channel).Draft()
@@ -116,18 +119,18 @@ class DrafterDialect:
         self, closes: Iterable[int], opens: Iterable[SequenceRequest], items: Iterable[DrafterItem]
     ) -> Iterable[Message]:
         for sequence_id in closes:
-            yield drafter_pb2.DraftRequest(close=codec.close_to_wire(sequence_id))
+            yield drafter_pb2.DraftRequest(close=close_to_wire(sequence_id))
         for request in opens:
-            yield drafter_pb2.DraftRequest(open=codec.open_to_wire(request))
+            yield drafter_pb2.DraftRequest(open=open_to_wire(request))
         commits: list[exchange_pb2.Commit] = []
         features: list[exchange_pb2.Features] = []
         for item in items:
             if isinstance(item, Update):
-                yield drafter_pb2.DraftRequest(update=codec.update_to_wire(item))
+                yield drafter_pb2.DraftRequest(update=update_to_wire(item))
             elif isinstance(item, exchange_pb2.Features):
                 features.append(item)
             else:  # a drafter has no use for what the target thought of its tokens
-                commits.append(codec.commit_to_wire(replace(item, logprobs=None)))
+                commits.append(commit_to_wire(replace(item, logprobs=None)))
         for batch in feature_batches(features):
             yield drafter_pb2.DraftRequest(features=batch)
         if commits:
@@ -144,7 +147,7 @@ _AnyReceiver = TypeVar("_AnyReceiver", bound=Receiver)
 
 
 def _dispatch_error(message: exchange_pb2.SequenceError, receivers: Mapping[int, _AnyReceiver]) -> None:
-    failure = codec.failure_from_wire(message)
+    failure = failure_from_wire(message)
     if receiver := receivers.get(failure.sequence_id):
         _guarded(receiver, partial(receiver.on_failure, failure.error))
 
@@ -157,7 +160,7 @@ def _dispatch_features(batch: exchange_pb2.FeatureBatch, receivers: Mapping[int,
 
 def _dispatch_commits(message: exchange_pb2.CommitBatch, receivers: Mapping[int, CommitReceiver]) -> StepReport:
     """Drafters hear of all commits of the step before any other work is done for one of them."""
-    batch = codec.commit_batch_from_wire(message)
+    batch = commit_batch_from_wire(message)
     addressed = [(receivers[c.sequence_id], c) for c in batch.commits if c.sequence_id in receivers]
     accepted = [(receiver, c) for receiver, c in addressed if _guarded(receiver, partial(receiver.forward, c))]
     # The drafters' links write in the tick that follows, and this comes behind them.

@@ -9,7 +9,7 @@ from gateway.proposers.one_hot import one_hot, remainder
 from gateway.proposers.proposer import SendDraft
 from slipstream.exchange import Commit, Draft
 from slipstream.proposers.ngram import MAX_MATCH, MIN_MATCH, NAME, NgramProposer
-from slipstream.wire.codec import draft_to_wire
+from slipstream.wire.drafts import draft_to_wire
 
 LONG_MATCH = MAX_MATCH - 1  # beside another proposer: a shorter match is right less often than a draft model
 SCORED_TOKENS = 8  # of one prediction

@@ -16,7 +16,7 @@ from gateway.policy.tenants import TRITONSERVER
 from gateway.proposers.one_hot import one_hot, remainder
 from gateway.proposers.proposer import DraftRecord, SendDraft
 from slipstream.exchange import Commit, Draft
-from slipstream.wire.codec import draft_to_wire
+from slipstream.wire.drafts import draft_to_wire
 
 
 class TritonServerDrafts:

@@ -18,7 +18,9 @@ from drafter_svc.__main__ import app
 from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, LawKind
 from slipstream.request import SequenceRequest
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_batch_to_wire
+from slipstream.wire.drafts import draft_batch_from_wire
+from slipstream.wire.requests import open_to_wire
 from slipstream.wire.v1 import drafter_pb2 as pb
 from slipstream.wire.v1 import drafter_pb2_grpc as rpc
 from slipstream.wire.v1 import exchange_pb2
@@ -68,10 +70,10 @@ class Stream:
         self.responses = rpc.DrafterStub(channel).Draft(iter(self._requests.get, None), timeout=TIMEOUT)
 
     def open(self, opened: SequenceRequest) -> None:
-        self._requests.put(pb.DraftRequest(open=codec.open_to_wire(opened)))
+        self._requests.put(pb.DraftRequest(open=open_to_wire(opened)))
 
     def commit(self, commit: Commit) -> None:
-        self._requests.put(pb.DraftRequest(commits=codec.commit_batch_to_wire(CommitBatch((commit,)))))
+        self._requests.put(pb.DraftRequest(commits=commit_batch_to_wire(CommitBatch((commit,)))))
 
     def send(self, message: pb.DraftRequest) -> None:
         self._requests.put(message)
@@ -82,7 +84,7 @@ class Stream:
     def batch(self) -> DraftBatch:
         response = next(self.responses)
         assert response.HasField("drafts"), response
-        return codec.draft_batch_from_wire(response.drafts)
+        return draft_batch_from_wire(response.drafts)
 
     def first_draft(self) -> Draft:
         return self.batch().drafts[0]
@@ -137,7 +139,7 @@ def test_what_cannot_be_opened_or_read_costs_its_sequence_and_no_stream(address:
         assert mismatch.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
         assert "b" * 64 in mismatch.message
         assert vocabulary in mismatch.message
-        broken = codec.open_to_wire(request(vocabulary_hash=vocabulary, sequence_id=8))
+        broken = open_to_wire(request(vocabulary_hash=vocabulary, sequence_id=8))
         broken.token_ids = b"abc"
         stream.send(pb.DraftRequest(open=broken))
         assert (stream.error().sequence_id, load(channel)) == (8, (0, 0))

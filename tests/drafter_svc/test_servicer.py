@@ -28,9 +28,12 @@ from slipstream.exchange import (
     SequenceFailure,
 )
 from slipstream.exchange import Update as UpdateMessage
-from slipstream.wire import codec
 from slipstream.wire.adapters import adapter_list_from_wire
+from slipstream.wire.commits import commit_batch_to_wire, commit_to_wire
+from slipstream.wire.drafts import draft_batch_from_wire
 from slipstream.wire.features import features_to_wire
+from slipstream.wire.model_info import model_info_from_wire
+from slipstream.wire.requests import close_to_wire, open_to_wire, update_to_wire
 from slipstream.wire.v1 import drafter_pb2 as pb
 from slipstream.wire.v1 import exchange_pb2
 from tests.drafter_svc.scripted import request
@@ -78,11 +81,11 @@ async def test_each_message_is_one_event_of_its_stream(servicer: DrafterServicer
     update, commits = UpdateMessage(7, 4, 2, 0), CommitBatch((Commit(7, 5, (1, 2)),))
     features = Features(7, 3, b"1234")
     for message in (
-        pb.DraftRequest(open=codec.open_to_wire(request())),
-        pb.DraftRequest(update=codec.update_to_wire(update)),
+        pb.DraftRequest(open=open_to_wire(request())),
+        pb.DraftRequest(update=update_to_wire(update)),
         pb.DraftRequest(features=exchange_pb2.FeatureBatch(features=[features_to_wire(features)])),
-        pb.DraftRequest(commits=codec.commit_batch_to_wire(commits)),
-        pb.DraftRequest(close=codec.close_to_wire(7)),
+        pb.DraftRequest(commits=commit_batch_to_wire(commits)),
+        pb.DraftRequest(close=close_to_wire(7)),
     ):
         call.requests.put_nowait(message)
     call.requests.put_nowait(None)
@@ -105,7 +108,7 @@ async def test_output_goes_to_its_stream_and_to_none_that_is_gone(servicer: Draf
     await settle()
     assert calls[0].written == []
     error, drafts = calls[1].written
-    assert codec.draft_batch_from_wire(drafts.drafts) == BATCH
+    assert draft_batch_from_wire(drafts.drafts) == BATCH
     assert (error.error.sequence_id, error.error.message) == (8, "another vocabulary")
     for call in calls:
         call.requests.put_nowait(None)
@@ -127,7 +130,7 @@ async def test_what_cannot_be_read_fails_an_open_and_is_left_out_otherwise(
 ) -> None:
     metrics = DrafterMetrics()
     call = Call(DrafterServicer(events.append, lambda: INFO, metrics))
-    bad_open = codec.open_to_wire(request())
+    bad_open = open_to_wire(request())
     bad_open.mode = exchange_pb2.VERIFICATION_MODE_UNSPECIFIED
     for message in (pb.DraftRequest(open=bad_open), pb.DraftRequest()):
         call.requests.put_nowait(message)
@@ -147,7 +150,7 @@ async def test_a_commit_that_cannot_be_read_ends_its_sequence_and_the_others_of_
     metrics = DrafterMetrics()
     call = Call(DrafterServicer(events.append, lambda: INFO, metrics))
     good = Commit(8, 5, (1, 2))
-    batch = [exchange_pb2.Commit(sequence_id=7, token_ids=b"123"), codec.commit_to_wire(good)]
+    batch = [exchange_pb2.Commit(sequence_id=7, token_ids=b"123"), commit_to_wire(good)]
     call.requests.put_nowait(pb.DraftRequest(commits=exchange_pb2.CommitBatch(commits=batch)))
     await settle()
     ended, committed = events
@@ -188,4 +191,4 @@ async def test_orders_about_adapters_are_posted_and_answered_by_their_number(
 
 async def test_the_model_is_told(servicer: DrafterServicer) -> None:
     told = await servicer.GetModel(exchange_pb2.GetModelRequest(), cast(Context, None))
-    assert codec.model_info_from_wire(told) == INFO
+    assert model_info_from_wire(told) == INFO

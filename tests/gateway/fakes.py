@@ -29,7 +29,11 @@ from slipstream.exchange import (
 )
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_batch_from_wire, commit_batch_to_wire
+from slipstream.wire.drafts import draft_batch_from_wire, draft_batch_to_wire
+from slipstream.wire.failures import failure_to_wire
+from slipstream.wire.model_info import model_info_to_wire
+from slipstream.wire.requests import open_from_wire, update_from_wire
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc, exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from tests.text.tiny_tokenizers import byte_level
 
@@ -105,11 +109,11 @@ class FakePeer:
             kind = request.WhichOneof("message")
             self.journal.append((self.name, request))
             if kind == "open":
-                self.opens.append(codec.open_from_wire(request.open))
+                self.opens.append(open_from_wire(request.open))
             elif kind == "close":
                 self.closes.append(request.close.sequence_id)
             elif kind == "update":
-                self.updates.append(codec.update_from_wire(request.update))
+                self.updates.append(update_from_wire(request.update))
             self._received(kind, request)
 
     def _received(self, kind: str, request: Any) -> None:
@@ -130,7 +134,7 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.send(CommitBatch(tuple(commits), StepReport(step_us=STEP_US)))
 
     def send(self, batch: CommitBatch) -> None:
-        self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(batch)))
+        self._outbox.put_nowait(verifier_pb2.VerifyResponse(commits=commit_batch_to_wire(batch)))
 
     def say(self, commit: exchange_pb2.Commit) -> None:
         """As it stands, whether it makes sense or not."""
@@ -140,7 +144,7 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.commit(sequence_id, base, token_ids, finish_reason=FinishReason.LENGTH)
 
     def fail(self, sequence_id: int, error: Exception) -> None:
-        message = codec.failure_to_wire(SequenceFailure(sequence_id, error))
+        message = failure_to_wire(SequenceFailure(sequence_id, error))
         self._outbox.put_nowait(verifier_pb2.VerifyResponse(error=message))
 
     def _register(self, server: grpc.aio.Server) -> None:
@@ -148,13 +152,13 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
 
     def _received(self, kind: str, request: Any) -> None:
         if kind == "drafts":
-            self.drafts += codec.draft_batch_from_wire(request.drafts).drafts
+            self.drafts += draft_batch_from_wire(request.drafts).drafts
 
     async def Verify(self, request_iterator: Any, context: Any) -> None:
         await self._converse(request_iterator, context)
 
     async def GetModel(self, request: Any, context: Any) -> exchange_pb2.ModelInfo:
-        return codec.model_info_to_wire(self.info)
+        return model_info_to_wire(self.info)
 
     async def GetTokenizer(self, request: Any, context: Any) -> None:
         self.tokenizer_requests.append(request.known_hash)
@@ -184,10 +188,10 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
     def draft(self, sequence_id: int, base: int, token_ids: Sequence[int], draw: int = 0) -> None:
         tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in token_ids)
         batch = DraftBatch((Draft(sequence_id, base, "draft_model", draw, tokens),), draft_us=700, held_us=0)
-        self._outbox.put_nowait(drafter_pb2.DraftResponse(drafts=codec.draft_batch_to_wire(batch)))
+        self._outbox.put_nowait(drafter_pb2.DraftResponse(drafts=draft_batch_to_wire(batch)))
 
     def fail(self, sequence_id: int, error: Exception) -> None:
-        message = codec.failure_to_wire(SequenceFailure(sequence_id, error))
+        message = failure_to_wire(SequenceFailure(sequence_id, error))
         self._outbox.put_nowait(drafter_pb2.DraftResponse(error=message))
 
     def _register(self, server: grpc.aio.Server) -> None:
@@ -195,7 +199,7 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
 
     def _received(self, kind: str, request: Any) -> None:
         if kind == "commits":
-            self.commits += codec.commit_batch_from_wire(request.commits).commits
+            self.commits += commit_batch_from_wire(request.commits).commits
         elif kind == "features":
             self.features += request.features.features
 
@@ -203,7 +207,7 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
         await self._converse(request_iterator, context)
 
     async def GetModel(self, request: Any, context: Any) -> exchange_pb2.ModelInfo:
-        return codec.model_info_to_wire(self.info)
+        return model_info_to_wire(self.info)
 
 
 @asynccontextmanager

@@ -13,7 +13,10 @@ from typer.testing import CliRunner
 from slipstream.exchange import Draft, DraftBatch, DraftToken, LawKind
 from slipstream.request import FinishReason, SamplingParams, SequenceRequest, VerificationMode
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_from_wire
+from slipstream.wire.drafts import draft_batch_to_wire
+from slipstream.wire.model_info import model_info_from_wire
+from slipstream.wire.requests import open_to_wire
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from tests.tiny_models import make_checkpoint
 from verifier_svc.__main__ import app
@@ -66,13 +69,13 @@ def open_request(sequence_id=1, token_ids=PROMPT, *, max_tokens=8, **options):
         num_draft_tokens=4,
         **options,
     )
-    return verifier_pb2.VerifyRequest(open=codec.open_to_wire(request))
+    return verifier_pb2.VerifyRequest(open=open_to_wire(request))
 
 
 def draft_request(base, token_ids, sequence_id=1):
     tokens = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in token_ids)
     batch = DraftBatch((Draft(sequence_id, base, "draft_model", 0, tokens),))
-    return verifier_pb2.VerifyRequest(drafts=codec.draft_batch_to_wire(batch))
+    return verifier_pb2.VerifyRequest(drafts=draft_batch_to_wire(batch))
 
 
 def converse(stub, *requests):
@@ -80,7 +83,7 @@ def converse(stub, *requests):
     commits, errors = {}, {}
     for response in stub.Verify(iter(requests), timeout=SECONDS):
         for message in response.commits.commits:
-            commit = codec.commit_from_wire(message)
+            commit = commit_from_wire(message)
             commits.setdefault(commit.sequence_id, []).append(commit)
         if response.HasField("error"):
             errors[response.error.sequence_id] = response.error
@@ -145,7 +148,7 @@ def test_a_broken_stream_frees_its_kv(stub):
 
 
 def test_it_says_what_it_serves(stub, checkpoint):
-    info = codec.model_info_from_wire(stub.GetModel(exchange_pb2.GetModelRequest(), timeout=SECONDS))
+    info = model_info_from_wire(stub.GetModel(exchange_pb2.GetModelRequest(), timeout=SECONDS))
     assert (info.name, info.vocab_size, info.max_model_len, info.stop_token_ids) == ("tiny", 320, 512, (2,))
     assert (info.dtype, info.device, info.kv_blocks_total, info.kv_block_size) == ("float32", "cpu", 64, 16)
     assert info.vocabulary_hash == Tokenizer.from_folder(checkpoint).vocabulary_hash

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_batch_from_wire
 from tests.scripted_runner import random_law
 from tests.verifier_svc.harness import VOCAB, Harness
 from verifier_svc.servicer import to_responses
@@ -71,7 +71,7 @@ def test_long_parts_go_in_bounded_messages_before_the_commits(tokenizer, monkeyp
     told.harness.open(PROMPT, sampling={"max_tokens": 1} | ASKS)
     (output,) = told.harness.step()
     np.testing.assert_allclose(told.of(), expected(), atol=1e-4)
-    batches = [codec.commit_batch_from_wire(response.commits) for response in to_responses(output)]
+    batches = [commit_batch_from_wire(response.commits) for response in to_responses(output)]
     sizes = [[len(part.logprobs) for part in batch.prompt_logprobs] for batch in batches]
     assert sizes == [[10], [10], [2], []]
     assert [len(batch.commits) for batch in batches] == [0, 0, 0, 1]

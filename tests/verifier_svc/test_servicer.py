@@ -6,7 +6,7 @@ import pytest
 from slipstream.errors import InvalidRequest, Unavailable
 from slipstream.exchange import Commit, CommitBatch, DraftBatch, Features, FeaturesWanted, SequenceFailure, Update
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
-from slipstream.wire import codec
+from slipstream.wire.requests import close_to_wire, open_to_wire
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2
 from verifier_svc.messages import Close, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
@@ -21,9 +21,9 @@ REQUEST = SequenceRequest(
 
 def test_each_kind_of_request_is_unpacked():
     request = verifier_pb2.VerifyRequest
-    assert to_message(request(open=codec.open_to_wire(REQUEST))) == REQUEST
+    assert to_message(request(open=open_to_wire(REQUEST))) == REQUEST
     assert to_message(request(update=exchange_pb2.Update(sequence_id=7, num_draft_tokens=3))) == Update(7, 3, 0, 0)
-    assert to_message(request(close=codec.close_to_wire(7))) == Close(7)
+    assert to_message(request(close=close_to_wire(7))) == Close(7)
     assert to_message(request(drafts=exchange_pb2.DraftBatch())) == DraftBatch(())
     wanted = exchange_pb2.FeaturesWanted(sequence_id=7, start=3)
     assert to_message(request(features_wanted=wanted)) == FeaturesWanted(7, 3)
@@ -40,7 +40,7 @@ def test_each_kind_of_request_is_unpacked():
     ],
 )
 def test_an_open_that_cannot_be_read_becomes_the_failure_of_its_sequence(change, text):
-    wire = codec.open_to_wire(REQUEST)
+    wire = open_to_wire(REQUEST)
     for field, value in change.items():
         setattr(wire, field, value)
     message = to_message(verifier_pb2.VerifyRequest(open=wire))
@@ -86,9 +86,9 @@ async def test_once_it_drains_a_live_stream_opens_nothing_and_what_is_open_goes_
     servicer = VerifierServicer(posted.append, streams, tokenizer, lambda: None, Observers(VerifierMetrics()))
 
     async def requests():
-        yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(REQUEST))
+        yield verifier_pb2.VerifyRequest(open=open_to_wire(REQUEST))
         servicer.refuse_sequences()
-        yield verifier_pb2.VerifyRequest(open=codec.open_to_wire(replace(REQUEST, sequence_id=8)))
+        yield verifier_pb2.VerifyRequest(open=open_to_wire(replace(REQUEST, sequence_id=8)))
         yield verifier_pb2.VerifyRequest(update=exchange_pb2.Update(sequence_id=7))
         assert not streams.are_quiet  # neither has been told its end
 

@@ -19,7 +19,9 @@ from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import Draft, DraftBatch, DraftToken, LawKind
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_from_wire
+from slipstream.wire.drafts import draft_batch_to_wire
+from slipstream.wire.requests import open_to_wire
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.tiny_models import make_checkpoint
 from verifier_svc.verifier import Verifier
@@ -126,12 +128,10 @@ def texts_of_one_process(checkpoint: Path) -> dict[int, list[int]]:
 
 def texts_of(stub: verifier_pb2_grpc.VerifierStub, drafts: dict[int, list[int]]) -> tuple[dict[int, list[int]], int]:
     """What is said, and how many drafts were accepted."""
-    opened = [verifier_pb2.VerifyRequest(open=codec.open_to_wire(one)) for one in requests()]
+    opened = [verifier_pb2.VerifyRequest(open=open_to_wire(one)) for one in requests()]
     drafted = [
         verifier_pb2.VerifyRequest(
-            drafts=codec.draft_batch_to_wire(
-                drafts_of(one.sequence_id, len(one.token_ids), drafts[one.sequence_id][:-1])
-            )
+            drafts=draft_batch_to_wire(drafts_of(one.sequence_id, len(one.token_ids), drafts[one.sequence_id][:-1]))
         )
         for one in requests()
         if drafts.get(one.sequence_id, [])[:-1] and one.mode is VerificationMode.COUPLED
@@ -140,7 +140,7 @@ def texts_of(stub: verifier_pb2_grpc.VerifierStub, drafts: dict[int, list[int]])
     num_accepted = 0
     for response in stub.Verify(iter([*opened, *drafted]), timeout=SECONDS):
         for commit in response.commits.commits:
-            texts.setdefault(commit.sequence_id, []).extend(codec.commit_from_wire(commit).token_ids)
+            texts.setdefault(commit.sequence_id, []).extend(commit_from_wire(commit).token_ids)
             num_accepted += commit.num_accepted
     return texts, num_accepted
 
@@ -156,7 +156,7 @@ def test_two_ranks_say_what_one_says_with_and_without_drafts(
 
 def test_a_prompt_that_fills_the_context_is_refused_and_nothing_hangs(stub: verifier_pb2_grpc.VerifierStub) -> None:
     full = request(1, [7] * MAX_MODEL_LEN, GREEDY, VerificationMode.RATIO)
-    opened = verifier_pb2.VerifyRequest(open=codec.open_to_wire(full))
+    opened = verifier_pb2.VerifyRequest(open=open_to_wire(full))
     (response,) = stub.Verify(iter([opened]), timeout=SECONDS)
     assert response.error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
@@ -199,7 +199,7 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_step_ends_the_service_likewise
     try:
         with grpc.insecure_channel(address_of(process)) as channel:
             long = SamplingParams(temperature=0.0, max_tokens=300, ignore_eos=True)
-            opened = codec.open_to_wire(request(1, [5, 6, 7], long, VerificationMode.RATIO))
+            opened = open_to_wire(request(1, [5, 6, 7], long, VerificationMode.RATIO))
             call = verifier_pb2_grpc.VerifierStub(channel).Verify(iter([verifier_pb2.VerifyRequest(open=opened)]))
             next(call)
             check_death_of_a_rank(process)

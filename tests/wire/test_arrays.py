@@ -34,3 +34,8 @@ def test_laws_may_hold_more_entries_together_than_one_size_can_say() -> None:
     token_ids = np.tile(np.arange(60000, dtype=arrays.ID), 3)
     counts = np.ones(180000, arrays.COUNT)
     assert [law.token_ids.size for law in arrays.split_laws(sizes, token_ids, counts)] == [60000] * 3
+
+
+def test_an_id_beyond_32_bits_cannot_be_sent() -> None:
+    with pytest.raises(InvalidRequest, match="token id 4294967296 does not fit"):
+        arrays.ids_to_wire([1, 1 << 32])

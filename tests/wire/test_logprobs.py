@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import Commit, CommitBatch, PromptLogprobs, TokenLogprobs
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_batch_from_wire, commit_batch_to_wire, commit_from_wire, commit_to_wire
 from slipstream.wire.logprobs import logprobs_from_wire
 from slipstream.wire.v1 import exchange_pb2 as pb
 
@@ -35,7 +35,7 @@ def test_a_commit_and_parts_of_a_prompt_come_through_bit_by_bit(num_top: int) ->
         (Commit(1, 5, (7, 8), logprobs=told(2, num_top)), Commit(2, 5, (9,))),
         prompt_logprobs=(PromptLogprobs(3, 1, told(4, num_top)),),
     )
-    got = codec.commit_batch_from_wire(pb.CommitBatch.FromString(codec.commit_batch_to_wire(sent).SerializeToString()))
+    got = commit_batch_from_wire(pb.CommitBatch.FromString(commit_batch_to_wire(sent).SerializeToString()))
     assert got.commits[0].logprobs is not None
     assert same(got.commits[0].logprobs, told(2, num_top))
     assert got.commits[1].logprobs is None
@@ -55,7 +55,7 @@ def test_arrays_that_disagree_are_refused(num_ids: int, num_top: int, wrong: str
 
 
 def test_a_commit_with_more_log_probabilities_than_tokens_is_refused() -> None:
-    message = codec.commit_to_wire(Commit(1, 5, (7, 8), logprobs=told(2, 1)))
+    message = commit_to_wire(Commit(1, 5, (7, 8), logprobs=told(2, 1)))
     message.token_ids = message.token_ids[:4]
     with pytest.raises(InvalidRequest, match="logprobs has 2 entries for 1 token_ids"):
-        codec.commit_from_wire(message)
+        commit_from_wire(message)

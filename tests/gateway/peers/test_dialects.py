@@ -10,7 +10,7 @@ from gateway.client_stream import TooSlow
 from gateway.peers.dialects import DrafterDialect, VerifierDialect
 from gateway.peers.tokenizer_store import TokenizerStore
 from slipstream.exchange import Commit, CommitBatch, FeaturesWanted, StepReport
-from slipstream.wire import codec
+from slipstream.wire.commits import commit_batch_to_wire
 from slipstream.wire.v1 import drafter_pb2, exchange_pb2, verifier_pb2
 
 
@@ -61,7 +61,7 @@ def verifier_dialect() -> VerifierDialect:
 
 
 def commits(*named: Commit) -> verifier_pb2.VerifyResponse:
-    return verifier_pb2.VerifyResponse(commits=codec.commit_batch_to_wire(CommitBatch(named)))
+    return verifier_pb2.VerifyResponse(commits=commit_batch_to_wire(CommitBatch(named)))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from gateway.proposers.ngram import NgramDrafts
 from slipstream.exchange import Commit, Draft, LawKind
 from slipstream.proposers.suffix_index import SuffixIndex
 from slipstream.proposers.suffix_text import SuffixText
-from slipstream.wire.codec import draft_from_wire
+from slipstream.wire.drafts import draft_from_wire
 from slipstream.wire.v1 import exchange_pb2
 
 

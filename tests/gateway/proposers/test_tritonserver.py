@@ -12,7 +12,7 @@ import pytest
 from gateway.peers.tritonserver import TritonServer
 from gateway.proposers.tritonserver import TritonServerDrafts
 from slipstream.exchange import Commit, Draft, LawKind
-from slipstream.wire.codec import draft_from_wire
+from slipstream.wire.drafts import draft_from_wire
 from slipstream.wire.v1 import exchange_pb2
 from tests.gateway.fake_tritonserver import FakeTritonServer, Script
 from tests.gateway.fakes import eventually
