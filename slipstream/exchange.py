@@ -1,4 +1,4 @@
-"""What services say to each other about sequences, as plain data. Knows no protobuf (slipstream/wire does), no tensor."""
+"""What services say to each other about sequences, as plain data. Knows no protobuf (wire/ does), no tensor."""
 
 from __future__ import annotations
 
