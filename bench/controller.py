@@ -1,10 +1,10 @@
-"""The controller against every fixed setting, over a mixed load of 1 to 64 streams. Prints tokens a second and ratios.
+"""The controller against every fixed setting, simulated: loads of 1 to 64 streams. Prints tokens a second and ratios.
 
     python -m bench.controller [--machine gpu-8b|cpu-135m] [--seconds S] [--json]
 
 By simulation (drafting_simulation.py): its step times are measured ones, how many drafts stand is drawn from rates as
 they were measured. `--seconds` is simulated time. Every setting meets the same requests. Wanted: at least 0.97 times
-the best fixed setting at each point, and more than any one of them in total.
+the best fixed setting at each point, and more than any one of them in total. With real services: bench_controller.py.
 """
 
 from __future__ import annotations
