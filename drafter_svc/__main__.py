@@ -35,6 +35,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
+    context: typer.Context,  # its `obj` takes the configuration instead, if there is one
     model: _Model,
     target_model: _TargetModel = None,
     listen: command_line.Listen = DEFAULT_LISTEN,
@@ -90,6 +91,10 @@ def main(
             num_kept=num_kept,
             adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),
         )
+    (context.obj or _run)(config)
+
+
+def _run(config: DrafterConfig) -> None:
     server.run(serve_drafter(config))
 
 

@@ -21,6 +21,7 @@ from slipstream.cache.block_pool import BlockPool
 from slipstream.errors import Exhausted, InvalidRequest, UnknownModel, VocabularyMismatch
 from slipstream.exchange import CommitBatch, Draft, DraftBatch, Features, ModelInfo, SequenceFailure, Update
 from slipstream.request import SequenceRequest
+from slipstream.timeline import NO_TIMELINE, Timeline
 
 StreamId = int
 
@@ -88,6 +89,7 @@ class Drafter:
         max_num_seqs: int,
         clock: Callable[[], float] = time.monotonic,
         stop_below: float = 0.0,  # confidence at which a path ends early
+        timeline: Timeline = NO_TIMELINE,
     ) -> None:
         own = proposer.limits
         self.metrics = DrafterMetrics()
@@ -102,6 +104,7 @@ class Drafter:
         self._max_num_seqs = max_num_seqs
         self._clock = clock
         self._stop_below = stop_below
+        self._timeline = timeline
         self._sequences: dict[tuple[StreamId, int], DraftSequence] = {}
         self._replies: Output = []  # to be said before any draft: failures, and answers to orders
         self._idle = True  # nothing to do until an event comes
@@ -145,7 +148,8 @@ class Drafter:
         started = self._clock()
         plan = self._planner.plan(self._sequences.values())
         if plan.rows:
-            self._draft(plan)
+            with self._timeline.span("draft", f"{len(plan.rows)} rows"):
+                self._draft(plan)
             elapsed = self._clock() - started
             self.metrics.record_step(elapsed, num_rows=len(plan.rows), num_tokens=plan.num_tokens)
             for sequence in {planned.sequence for planned in plan.rows}:

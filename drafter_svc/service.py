@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from drafter_svc.servicer import DrafterServicer
 from drafter_svc.warm_up import warm_up
 from slipstream.config import EngineConfig
 from slipstream.engine.engine_thread import EngineThread, apart
+from slipstream.engine.lane import own_lane
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
@@ -24,15 +27,16 @@ from slipstream.models.draft_checkpoint import tokenizer_folder
 from slipstream.models.eagle3_checkpoint import feature_fingerprint, is_eagle3_folder
 from slipstream.models.loader import load_config, open_checkpoint
 from slipstream.telemetry.otlp import exporting
-from slipstream.telemetry.spans import Tracer
 from slipstream.text.tokenizer import Tokenizer
+from slipstream.timeline import NO_TIMELINE, Timeline
 from slipstream.wire import server
+from slipstream.wire.part import Failure, Part
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
 
 _LOG = logging.getLogger(__name__)
 
 
-def make_drafter(config: DrafterConfig) -> Drafter:
+def make_drafter(config: DrafterConfig, timeline: Timeline = NO_TIMELINE) -> Drafter:
     """Loads the model. Raises CheckpointError naming the file, ValueError naming the setting."""
     tokenizer = Tokenizer.from_folder(_tokenizer_folder(config.engine))
     proposer = make_proposer(config, tokenizer.vocab_size)
@@ -48,7 +52,14 @@ def make_drafter(config: DrafterConfig) -> Drafter:
         proposers=(config.proposer,),
         features=feature_fingerprint(config.engine.model) if proposer.limits.feature_size else "",
     )
-    drafter = Drafter(proposer, config.row_limits, model, config.engine.max_num_seqs, stop_below=config.stop_below)
+    drafter = Drafter(
+        proposer,
+        config.row_limits,
+        model,
+        config.engine.max_num_seqs,
+        stop_below=config.stop_below,
+        timeline=timeline,
+    )
     _load_adapters(drafter, config)
     return drafter
 
@@ -87,30 +98,40 @@ def instruments(drafter: Drafter) -> list[Instrument]:
 
 async def serve_drafter(config: DrafterConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
+    failure = Failure()
+    async with drafter_part(config, failure) as part:
+        await server.serve(
+            service="drafter",
+            listen=config.listen,
+            register=part.register,
+            service_names=(part.service_name,),
+            drain=part.drain,
+            failure=failure.future,
+            tls=config.tls,
+        )
+
+
+@asynccontextmanager
+async def drafter_part(
+    config: DrafterConfig, failure: Failure, timeline: Timeline = NO_TIMELINE, *, shares_process: bool = False
+) -> AsyncIterator[Part]:
+    """A drafter at work, and its metrics, for as long as the block lasts."""
     with exporting(config.otlp_endpoint, "drafter") as tracer:
-        await _serve(config, tracer)
-
-
-async def _serve(config: DrafterConfig, tracer: Tracer) -> None:
-    drafter = apart(lambda: make_drafter(config), config.engine.device)
-    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    folder = adapter_folder(config)
-    servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics, folder, tracer)
-    engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.set_exception, name="drafter")
-    engine.start()
-    try:
-        async with shown("drafter", config.metrics_listen, instruments(drafter)):
-            await server.serve(
-                service="drafter",
-                listen=config.listen,
-                register=lambda s: drafter_pb2_grpc.add_DrafterServicer_to_server(servicer, s),
-                service_names=(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,),
-                drain=_no_drain,
-                failure=failure,
-                tls=config.tls,
-            )
-    finally:
-        await engine.stop()
+        drafter = apart(lambda: make_drafter(config, timeline), config.engine.device)
+        folder = adapter_folder(config)
+        servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics, folder, tracer)
+        lane = partial(own_lane, config.engine) if shares_process else nullcontext
+        engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.tell, "drafter", lane)
+        engine.start()
+        try:
+            async with shown("drafter", config.metrics_listen, instruments(drafter)):
+                yield Part(
+                    service_name=drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,
+                    register=lambda s: drafter_pb2_grpc.add_DrafterServicer_to_server(servicer, s),
+                    drain=_no_drain,
+                )
+        finally:
+            await engine.stop()
 
 
 async def _no_drain() -> None:

@@ -26,6 +26,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
+    context: typer.Context,  # its `obj` takes the configuration instead, if there is one
     model: Annotated[Path, typer.Option(help="Hugging Face folder, or a .gguf file beside its tokenizer files.")],
     listen: command_line.Listen = DEFAULT_LISTEN,
     name: Annotated[str, typer.Option(help="The model's name for clients; by default that of its folder.")] = "",
@@ -82,7 +83,7 @@ def main(
             ngram_fallback=ngram_fallback,
             trace=trace,
         )
-    _run(config)
+    (context.obj or _run)(config)
 
 
 def _run(config: VerifierConfig) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, nullcontext
+from functools import partial
 from importlib.metadata import version
 
 from slipstream.engine.engine_thread import EngineThread, apart
+from slipstream.engine.lane import own_lane
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
@@ -15,10 +18,10 @@ from slipstream.metrics.load import load_gauges
 from slipstream.parallel.crew import ONE_PROCESS, Crew, make_crew
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.telemetry.otlp import exporting
-from slipstream.telemetry.spans import Tracer
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.timeline import NO_TIMELINE, Timeline, timeline_in
 from slipstream.wire import server
+from slipstream.wire.part import Failure, Part
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_svc.config import VerifierConfig
 from verifier_svc.guide import NAME as GRAMMAR
@@ -91,51 +94,56 @@ def instruments(config: VerifierConfig, verifier: Verifier) -> list[Instrument]:
 
 async def serve_verifier(config: VerifierConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
+    failure = Failure()
+    with timeline_in(config.trace) as timeline:
+        async with verifier_part(config, failure, timeline) as part:
+            await server.serve(
+                service="verifier",
+                listen=config.listen,
+                register=part.register,
+                service_names=(part.service_name,),
+                drain=part.drain,
+                failure=failure.future,
+                tls=config.tls,
+            )
+
+
+@asynccontextmanager
+async def verifier_part(
+    config: VerifierConfig, failure: Failure, timeline: Timeline = NO_TIMELINE, *, shares_process: bool = False
+) -> AsyncIterator[Part]:
+    """A verifier at work, and its metrics, for as long as the block lasts."""
     with (
-        timeline_in(config.trace) as timeline,
         closing(make_crew(config.engine)) as crew,
         exporting(config.otlp_endpoint, "verifier") as tracer,
     ):
         verifier = apart(lambda: make_verifier(config, timeline, crew), config.engine.device)
-        await _serve(config, verifier, crew, timeline, tracer)
+        streams = OutgoingStreams(config.max_queued_messages)
+        lane = partial(own_lane, config.engine) if shares_process else nullcontext
+        engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, failure.tell, "verifier", lane)
+        loop = asyncio.get_running_loop()
+        crew.on_death(lambda error: loop.call_soon_threadsafe(failure.tell, error))
+        observers = Observers(verifier.metrics, timeline, tracer)
+        servicer = VerifierServicer(
+            engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), observers
+        )
+        verifier.compile_apart(engine.post)
+        if config.engine.device != "cpu":
+            verifier.work_during_steps(engine.send, engine.take_in)
+        engine.start()
+        try:
+            async with shown("verifier", config.metrics_listen, instruments(config, verifier)):
+                yield Part(
+                    service_name=verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,
+                    register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
+                    drain=lambda: _finished(servicer, streams, failure),
+                )
+        finally:
+            await engine.stop(_STOP_SECONDS if failure.happened else None)
 
 
-async def _serve(config: VerifierConfig, verifier: Verifier, crew: Crew, timeline: Timeline, tracer: Tracer) -> None:
-    loop = asyncio.get_running_loop()
-    failure: asyncio.Future[None] = loop.create_future()
-
-    def fail(error: Exception) -> None:
-        if not failure.done():  # a rank that dies is seen by who watches it, and by the engine if it waits for it
-            failure.set_exception(error)
-
-    streams = OutgoingStreams(config.max_queued_messages)
-    engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, fail, name="verifier")
-    crew.on_death(lambda error: loop.call_soon_threadsafe(fail, error))
-    observers = Observers(verifier.metrics, timeline, tracer)
-    servicer = VerifierServicer(
-        engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), observers
-    )
-    verifier.compile_apart(engine.post)
-    if config.engine.device != "cpu":
-        verifier.send_during_steps(engine.send)
-    engine.start()
-    try:
-        async with shown("verifier", config.metrics_listen, instruments(config, verifier)):
-            await server.serve(
-                service="verifier",
-                listen=config.listen,
-                register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
-                service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
-                drain=lambda: _finished(servicer, streams, failure),
-                failure=failure,
-                tls=config.tls,
-            )
-    finally:
-        await engine.stop(_STOP_SECONDS if failure.done() else None)
-
-
-async def _finished(servicer: VerifierServicer, streams: OutgoingStreams, failure: asyncio.Future[None]) -> None:
+async def _finished(servicer: VerifierServicer, streams: OutgoingStreams, failure: Failure) -> None:
     """Returns when every gateway has been told the end of all that it opened, or nothing moves any more."""
     servicer.refuse_sequences()
-    while not streams.are_quiet and not failure.done():
+    while not streams.are_quiet and not failure.happened:
         await asyncio.sleep(_DRAIN_POLL_SECONDS)

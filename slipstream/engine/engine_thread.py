@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, Protocol, TypeVar
 
 _LOG = logging.getLogger(__name__)
@@ -61,11 +62,14 @@ class EngineThread(Generic[Event, Output]):
         on_output: Callable[[Output], None],
         on_failure: Callable[[Exception], None] | None = None,
         name: str = "engine",
+        lane: Callable[[], AbstractContextManager[None]] = nullcontext,  # what the thread works within
     ) -> None:
         self._worker = worker
         self._on_output = on_output
         self._on_failure = on_failure
+        self._lane = lane
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: stop
+        self._postponed: deque[Event | None] = deque()  # came during a step and must wait for its end
         self._outbox: deque[Output] = deque()
         self._outbox_scheduled = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,29 +93,50 @@ class EngineThread(Generic[Event, Output]):
 
     def _run(self) -> None:
         try:
-            while (events := self._take()) is not None:
-                for event in events:
-                    self._worker.handle(event)
-                output = self._worker.step()
-                if output is not None:
-                    self.send(output)
+            with self._lane():
+                self._work()
         except Exception as error:
             _LOG.exception("the engine failed")
             self._on_loop(self._fail, error)
 
+    def _work(self) -> None:
+        while (events := self._take()) is not None:
+            for event in events:
+                self._worker.handle(event)
+            output = self._worker.step()
+            if output is not None:
+                self.send(output)
+
     def _take(self) -> list[Event] | None:
         """Everything that arrived, after waiting for the first as long as the worker allows; None to stop."""
         events: list[Event] = []
-        wake = self._worker.next_wake()
+        wake = None if self._postponed else self._worker.next_wake()
         timeout = None if wake is None else max(0.0, wake - time.monotonic())
         try:
             while True:
-                event = self._inbox.get(timeout=0 if events else timeout)
+                event = (
+                    self._postponed.popleft() if self._postponed else self._inbox.get(timeout=0 if events else timeout)
+                )
                 if event is None:
                     return None
                 events.append(event)
         except queue.Empty:
             return events
+
+    def take_in(self, may_come: Callable[[Event], bool], until: float) -> None:
+        """For the worker in the middle of a step: hands it events until a time, by time.monotonic().
+
+        From the first on that may not come yet all wait for the end of the step, in their order.
+        """
+        while not self._postponed and (left := until - time.monotonic()) > 0:
+            try:
+                event = self._inbox.get(timeout=left)
+            except queue.Empty:
+                return
+            if event is None or not may_come(event):
+                self._postponed.append(event)
+            else:
+                self._worker.handle(event)
 
     def send(self, output: Output) -> None:
         """Hands an output to the event loop; for a worker that has one to say in the middle of a step."""

@@ -29,6 +29,8 @@ class GraphCapture:
     def __init__(self, device: torch.device, limit_bytes: int) -> None:
         self._device, self._limit = device, limit_bytes
         self._pool = torch.cuda.graph_pool_handle()
+        # Its own, for torch keeps cuBLAS' workspace by it, and two engines of one process must not share one.
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.num_bytes = 0
 
     @property
@@ -41,7 +43,7 @@ class GraphCapture:
         free = torch.cuda.mem_get_info(self._device)[0]
         graph = torch.cuda.CUDAGraph()
         # Of this thread alone: the collectives' own threads may call CUDA meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             run()
         self.num_bytes += max(0, free - torch.cuda.mem_get_info(self._device)[0])
         replay: Replay = graph.replay
@@ -49,16 +51,23 @@ class GraphCapture:
 
 
 class GpuClock:
-    """Waits for what was launched since `start`, and says how long the GPU took over it."""
+    """Waits for what was launched before `end`. If it is timed it also says how long the GPU took since `start`.
 
-    def __init__(self) -> None:
-        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    Waiting spins outside the interpreter's lock: a thread that sleeps takes longer to wake than a step's bookkeeping.
+    """
+
+    def __init__(self, *, timed: bool) -> None:
+        self._timed = timed  # each event costs a call into the driver
+        self._start, self._end = (torch.cuda.Event(enable_timing=timed) for _ in range(2))  # type: ignore[no-untyped-call]
 
     def start(self) -> None:
-        self._start.record()
+        if self._timed:
+            self._start.record()
+
+    def end(self) -> None:
+        self._end.record()
 
     def wait(self) -> None:
-        self._end.record()
         self._end.synchronize()
 
     def seconds(self) -> float:

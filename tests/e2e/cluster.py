@@ -76,6 +76,16 @@ class Cluster:
     ) -> str:
         return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options], place)
 
+    def pair(self, model: Path, draft_model: Path, *options: str, name: str = "verifier") -> str:
+        """A verifier and its drafter in one process; both are asked for by `name`."""
+        words = ["--model", str(model), "--dtype", "float32", *options]
+        drafter = ["+", "--model", str(draft_model), "--dtype", "float32"]
+        address = f"{HERE.address}:{free_port()}"
+        self._commands[name] = [*_module("launcher.host"), *words, "--listen", address, *drafter]
+        self._addresses |= {name: address, "drafter": address}
+        self._launch(name)
+        return address
+
     def gateway(
         self, tenants: Sequence[Mapping[str, Any]], *options: str, module: str = "gateway", place: Place = HERE
     ) -> str:

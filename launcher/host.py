@@ -1,0 +1,93 @@
+"""`python -m launcher.host VERIFIER-OPTIONS + DRAFTER-OPTIONS`: both in one process, on one port and one event loop.
+
+Options are those of the two services; of the drafter's, where to listen and how to log do not count. Each engine has
+its thread and, on a GPU, its stream: the interpreter is free while a thread waits for the GPU, so one computes on the
+host while the other's kernels run, and a verifier whose drafter rests has the process to itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import click
+import grpc
+import typer
+
+import drafter_svc.__main__
+import verifier_svc.__main__
+from drafter_svc.config import DrafterConfig
+from drafter_svc.service import drafter_part
+from slipstream import command_line
+from slipstream.parallel.crew import follows
+from slipstream.timeline import timeline_in
+from slipstream.wire import server
+from slipstream.wire.part import Failure
+from verifier_svc.config import VerifierConfig
+from verifier_svc.service import verifier_part
+
+SEPARATOR: Final = "+"
+NAME: Final = "verifier+drafter"
+
+ConfigT = TypeVar("ConfigT")
+
+
+def main(words: Sequence[str]) -> None:
+    verifier, drafter = configurations(words)
+    with command_line.mistakes_in_one_line():
+        other_rank = follows(verifier.engine)
+    if not other_rank:
+        server.run(serve_both(verifier, drafter))
+
+
+def configurations(words: Sequence[str]) -> tuple[VerifierConfig, DrafterConfig]:
+    """A mistake ends the process with exit code 2 and one line on stderr, as with one service."""
+    if SEPARATOR not in words:
+        print(f"error: give the verifier's options, {SEPARATOR!r}, then the drafter's", file=sys.stderr)
+        sys.exit(2)
+    at = words.index(SEPARATOR)
+    verifier = _read(verifier_svc.__main__.app, words[:at], VerifierConfig)
+    return verifier, _read(drafter_svc.__main__.app, words[at + 1 :], DrafterConfig)
+
+
+async def serve_both(verifier: VerifierConfig, drafter: DrafterConfig) -> None:
+    """Serves until told to stop. What ends one of them ends both, so that a supervisor starts both again."""
+    failure = Failure()
+    with timeline_in(verifier.trace) as timeline:
+        async with (
+            verifier_part(verifier, failure, timeline, shares_process=True) as one,
+            drafter_part(drafter, failure, timeline, shares_process=True) as other,
+        ):
+
+            def register(both: grpc.aio.Server) -> None:
+                one.register(both)
+                other.register(both)
+
+            await server.serve(
+                service=NAME,
+                listen=verifier.listen,
+                register=register,
+                service_names=(one.service_name, other.service_name),
+                drain=one.drain,  # drafts are worth nothing once the verifier is done
+                failure=failure.future,
+                tls=verifier.tls,
+            )
+
+
+def _read(app: typer.Typer, words: Sequence[str], kind: type[ConfigT]) -> ConfigT:
+    """What the service's own command line makes of these words."""
+    read: list[ConfigT] = []
+    try:
+        code = typer.main.get_command(app).main(list(words), standalone_mode=False, obj=read.append)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    if not read:
+        sys.exit(code or 0)  # a mistake, or help was asked for
+    assert isinstance(read[0], kind)
+    return read[0]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
