@@ -2,12 +2,11 @@
 
 from gateway.policy.tenants import TRITONSERVER
 from gateway.proposers.lineup import Lineup
-from gateway.proposers.ngram import LONG_MATCH, NgramDrafts
+from gateway.proposers.ngram import NgramDrafts
 from gateway.proposers.proposer import LocalProposer, Proposer
 from gateway.proposers.remote import DrafterPool, RemoteDrafts
 from gateway.proposers.surroundings import Surroundings
 from gateway.proposers.tritonserver import TritonServerDrafts
-from slipstream.proposers.ngram import MIN_MATCH
 from slipstream.proposers.ngram import NAME as NGRAM
 
 __all__ = ["DrafterPool", "Lineup", "Proposer", "Surroundings", "make_proposer"]
@@ -21,7 +20,6 @@ def make_proposer(name: str, around: Surroundings) -> RemoteDrafts | LocalPropos
             request.sequence_id,
             request.num_draft_tokens,
             around.send,
-            min_match=LONG_MATCH if len(request.proposers) > 1 else MIN_MATCH,
             index=around.index,
             on_trial=around.on_trial,
         )

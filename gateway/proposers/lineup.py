@@ -81,7 +81,12 @@ class Lineup:
     def _redraft_local(self, drafting: Drafting) -> None:
         for name, local in self._local.items():
             num_draft_tokens = drafting.num_draft_tokens if name in drafting.way else 0
-            local.redraft(num_draft_tokens, is_alone=drafting.way == (name,))
+            local.redraft(num_draft_tokens, is_alone=name in drafting.way and self._is_alone(name))
+
+    def _is_alone(self, name: str) -> bool:
+        """Nobody drafts beside it, or only who rests while it has drafts."""
+        others = [self._remote.get(other) for other in self._way if other != name]
+        return all(other is not None and self._may_rest(other) for other in others)
 
     def _may_rest(self, remote: RemoteDrafts) -> bool:
         """While the drafts that the verifier takes first are made here, at no cost to it."""

@@ -11,7 +11,9 @@ from slipstream.exchange import Commit, Draft
 from slipstream.proposers.ngram import MAX_MATCH, MIN_MATCH, NAME, NgramProposer
 from slipstream.wire.drafts import draft_to_wire
 
-LONG_MATCH = MAX_MATCH - 1  # beside another proposer: a shorter match is right less often than a draft model
+# Beside a drafter that works while the verifier does: a shorter match is right less often than its model. Where both
+# take turns, a draft that is there at once is worth more than a better one (docs/performance.md).
+LONG_MATCH = MAX_MATCH - 1
 SCORED_TOKENS = 8  # of one prediction
 
 
@@ -27,15 +29,14 @@ class NgramDrafts:
         num_draft_tokens: int,
         send: SendDraft,
         *,
-        min_match: int = MIN_MATCH,
         index: Index | None = None,  # one of its own if not given
         on_trial: OnTrial | None = None,  # is told how good it is, also while it does not draft
     ) -> None:
         self._sequence_id = sequence_id
         self._path_length = 2 * num_draft_tokens + 1
         self._send = send
-        self._min_match = min_match
-        self._index: Index = NgramProposer(min_match=MIN_MATCH if on_trial else min_match) if index is None else index
+        self._min_match = MIN_MATCH
+        self._index: Index = NgramProposer(min_match=MIN_MATCH) if index is None else index
         self._score = FreeScore(self._index, SCORED_TOKENS, LONG_MATCH, on_trial) if on_trial else None
         self._ahead: tuple[int, ...] = ()  # what the verifier's tree holds after the committed prefix
         self._draw = 0

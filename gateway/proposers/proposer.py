@@ -41,4 +41,4 @@ class LocalProposer(Proposer, Protocol):
         """Whether the verifier has some of its drafts for the next pass."""
 
     def redraft(self, num_draft_tokens: int, *, is_alone: bool) -> None:
-        """Another K from now on, 0 to be silent; alone, or beside another proposer."""
+        """Another K from now on, 0 to be silent; beside another proposer, or in effect alone."""

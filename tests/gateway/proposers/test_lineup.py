@@ -86,13 +86,14 @@ def test_n_grams_that_were_silent_have_read_on_and_begin_at_once() -> None:
     assert (draft.base, draft.draw) == (11, 0)
 
 
-def test_beside_a_model_n_grams_draft_on_long_matches_only() -> None:
+def test_n_grams_draft_on_short_matches_unless_a_model_is_beside_that_need_not_be_waited_for() -> None:
     short = (5, 1, 2, 7, 8, 1, 2)
-    alone, beside = Sequence(NOBODY), Sequence(NOBODY)
-    for sequence, drafting in ((alone, NGRAM_ONLY), (beside, BOTH)):
+    alone, beside_who_rests, beside = Sequence(NOBODY), Sequence(NOBODY), Sequence(NOBODY)
+    beside_who_rests.remote.may_rest = True
+    for sequence, drafting in ((alone, NGRAM_ONLY), (beside_who_rests, BOTH), (beside, BOTH)):
         sequence.lineup.propose(Commit(7, 9, short))
         sequence.redraft(drafting)
-    assert (len(alone.sent), len(beside.sent)) == (1, 0)
+    assert [len(sequence.sent) for sequence in (alone, beside_who_rests, beside)] == [1, 1, 0]
 
 
 class Local:

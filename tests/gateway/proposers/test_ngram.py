@@ -16,10 +16,11 @@ from slipstream.wire.v1 import exchange_pb2
 class Started:
     """Drafts with K = 2 for a sequence that starts with these tokens; `sent` is what the verifier got."""
 
-    def __init__(self, token_ids: Sequence[int], min_match: int = 2) -> None:
+    def __init__(self, token_ids: Sequence[int], *, is_alone: bool = True) -> None:
         self.sent: list[Draft] = []
         self.committed = list(token_ids)
-        self.drafts = NgramDrafts(7, 2, self._receive, min_match=min_match)
+        self.drafts = NgramDrafts(7, 2, self._receive)
+        self.drafts.redraft(2, is_alone=is_alone)
         self.drafts.start(self.committed)
 
     def commit(self, *token_ids: int) -> None:
@@ -75,9 +76,9 @@ def test_a_commit_that_a_move_has_taken_in_already_is_not_counted_twice() -> Non
     assert started.sent[-1].base == 6
 
 
-def test_a_match_shorter_than_asked_for_drafts_nothing() -> None:
-    assert not Started([1, 2, 3, 4, 9, 2, 3, 4], min_match=4).sent
-    assert Started([1, 2, 3, 4, 9, 1, 2, 3, 4], min_match=4).last_path[:2] == [9, 1]
+def test_beside_another_proposer_a_short_match_drafts_nothing() -> None:
+    assert not Started([1, 2, 3, 4, 9, 2, 3, 4], is_alone=False).sent
+    assert Started([1, 2, 3, 4, 9, 1, 2, 3, 4], is_alone=False).last_path[:2] == [9, 1]
 
 
 def test_while_silent_it_reads_on_and_is_scored_and_begins_at_once_when_asked() -> None:
