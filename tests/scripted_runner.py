@@ -37,6 +37,7 @@ class ScriptedRunner:
         self.config = SimpleNamespace(vocab_size=vocab_size, eos_token_ids=eos_token_ids)
         self.kv_cache = SimpleNamespace(num_blocks=num_blocks, block_size=block_size)
         self.max_model_len = max_model_len
+        self.expected_end = 0.0
         self.chunks: list[list[Chunk]] = []  # of every step
         self._law = law
         self._slots = np.full((num_blocks, block_size), -1)

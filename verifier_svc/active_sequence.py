@@ -174,9 +174,16 @@ class ActiveSequence:
         self.waited = 0.0
         self.hit = None
 
+    def note_hit(self) -> None:
+        """Whether drafts are there, if nobody has looked since it became ready."""
+        if self.hit is None:
+            self.hit = self.has_drafts
+
     def _choose_path(self, num_tokens: int) -> DraftPath:
         if not self._local.come_first(num_tokens):
             path = self._tree.best_path(num_tokens, self.request.proposers)
             if path.tokens:
+                self.hit = self.hit is not False
                 return path
+        self.note_hit()
         return self._local.path(num_tokens, self.engine.token_ids)

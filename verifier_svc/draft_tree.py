@@ -19,6 +19,9 @@ class DraftPath:
     cut: DraftToken | None = None  # drafted after them, but impossible under the sequence's grammar: not fed
 
 
+NO_PATH = DraftPath()
+
+
 @dataclass(slots=True, eq=False)
 class _Node:
     """One drafted token. Its law, proposer and draw never change, and no other token's law is ever put here."""
@@ -80,11 +83,13 @@ class DraftTree:
 
     def best_path(self, num_tokens: int, proposers: Sequence[str]) -> DraftPath:
         """The path to check next: of the first proposer that has one, the lowest draw, down to `num_tokens`."""
+        if not self._num_nodes:
+            return NO_PATH
         for proposer in proposers:
             tokens = tuple(self._walk(num_tokens, proposer))
             if tokens:
                 return DraftPath(proposer, tokens)
-        return DraftPath()
+        return NO_PATH
 
     def _walk(self, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
         nodes = self._front

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from slipstream.cache.block_pool import BlockPool
 from slipstream.engine.feature_tap import FeatureTap
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.scheduler import Scheduler, Share
-from slipstream.exchange import (
-    Commit,
-    CommitBatch,
-    DraftBatch,
-    FeaturesWanted,
-    PromptLogprobs,
-    StepReport,
-    TokenLogprobs,
-    Update,
-)
+from slipstream.exchange import DraftBatch, FeaturesWanted, StepReport, TokenLogprobs, Update
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import FinishReason, SequenceRequest
 from slipstream.sampling.check import Verdict
@@ -32,10 +23,23 @@ from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
+from verifier_svc.outcome import PassOutcome, StepOutcome, tell
 from verifier_svc.verify_pass import Pass, take_scores
 from verifier_svc.waiting import next_start
 
+HANDS_OFF_SECONDS: Final = 3e-4  # before a step is expected to end: from then on its end is all that is waited for
+
 Send = Callable[[list[StreamOutput]], None]
+TakeIn = Callable[[Callable[[Event], bool], float], None]  # hands over what may come, until a time of time.monotonic()
+
+
+def take_in_nothing(may_come: Callable[[Event], bool], until: float) -> None:
+    """For engines whose steps leave no time for it."""
+
+
+def may_come_during_steps(event: Event) -> bool:
+    """Whether it changes nothing that a step under way builds on."""
+    return isinstance(event[1], DraftBatch | Update)
 
 
 class Verifier:
@@ -71,7 +75,8 @@ class Verifier:
         self._clock = clock
         self._timeline = timeline
         self._send: Send | None = None
-        self._held: list[StreamOutput] = []  # of the last step, until the next one is launched
+        self._take_in: TakeIn = take_in_nothing
+        self._untold: StepOutcome | None = None  # of the last step, until the next one is launched
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -100,16 +105,17 @@ class Verifier:
         """From now on nothing waits for a grammar but the sequence that asks for it; `post` takes what ends that."""
         self.sequences.openings.post = post
 
-    def send_during_steps(self, send: Send) -> None:
+    def work_during_steps(self, send: Send, take_in: TakeIn) -> None:
         """From now on what a step has to say waits until the next one is launched, if one can start at once.
 
-        For engines that compute beside the interpreter: the event loop, which an output wakes, would otherwise take the
-        interpreter from the thread that a GPU is waiting for.
+        For engines that compute beside the interpreter. The event loop, which an output wakes, would otherwise take the
+        interpreter from the thread that a GPU is waiting for; and drafts that come during a step, which `take_in` hands
+        to this verifier until a given time, would have to be taken in when it is over.
         """
-        self._send = send
+        self._send, self._take_in = send, take_in
 
     def next_wake(self) -> float | None:
-        if self._held:
+        if self._untold is not None:
             return self._clock()
         wake = min(next_start(self.sequences.all), self.sequences.next_deadline)
         return None if wake == math.inf else wake
@@ -117,33 +123,40 @@ class Verifier:
     def step(self) -> list[StreamOutput] | None:
         started = self._clock()
         self.sequences.expire(started)
-        self._note_hits()
         if started < next_start(self.sequences.all):
-            self._send_held()
-            return self._outputs({}, {}, StepReport())
+            self._note_hits()
+            self._tell_last()
+            return self._tell(StepOutcome(features=self._features.take(self.sequences.all)))
         with self._timeline.span("schedule", "schedule"):
             passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
         scheduled = self._clock()
         tell_scores = self._score(passes)
         finish = self._launch(passes)
-        self._send_held()
+        self._tell_last()
+        self._take_in(may_come_during_steps, self._runner.expected_end - HANDS_OFF_SECONDS)
         verdicts = finish()
         verify_seconds = self._clock() - scheduled
         with self._timeline.span("schedule", "commit"):
             scores = take_scores(passes, tell_scores())
-            commits = self._commit(passes, verdicts)
-        report = self._report(passes, started)
-        self.metrics.record_step(report, num_sequences=len(passes), verify_seconds=verify_seconds)
-        outputs = self._outputs(commits, scores, report)
+            settled = self._settle(passes, verdicts)
+            outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
+        outcome.report = self._report(passes, started)
+        self.metrics.record_step(outcome.report, num_sequences=len(passes), verify_seconds=verify_seconds)
         if self._send is None:
-            return outputs
-        self._held = outputs or []
+            return self._tell(outcome)
+        self._untold = outcome
         return None
 
-    def _send_held(self) -> None:
-        held, self._held = self._held, []
-        if held and self._send is not None:
-            self._send(held)
+    def _tell_last(self) -> None:
+        """What the step before has to say, if it has not."""
+        if self._untold is not None and self._send is not None:
+            outcome, self._untold = self._untold, None
+            outputs = self._tell(outcome)
+            if outputs:
+                self._send(outputs)
+
+    def _tell(self, outcome: StepOutcome) -> list[StreamOutput] | None:
+        return tell(outcome, self.sequences.take_failures(), self.metrics)
 
     @property
     def graph_steps(self) -> GraphSteps:
@@ -159,8 +172,7 @@ class Verifier:
 
     def _note_hits(self) -> None:
         for active in self.sequences.all:
-            if active.hit is None:
-                active.hit = active.has_drafts
+            active.note_hit()
 
     def _start_pass(self, share: Share, now: float) -> Pass:
         active = self.sequences.of(share.sequence)
@@ -179,46 +191,32 @@ class Verifier:
         checks = [one.active.check(one.path) for one in passes if one.share.completes]
         return self._runner.launch(chunks, checks) if chunks else list
 
-    def _commit(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> dict[int, list[Commit]]:
-        """Makes tokens final, by stream. Nothing else does."""
-        commits: dict[int, list[Commit]] = defaultdict(list)
+    def _settle(self, passes: Sequence[Pass], verdicts: Iterable[Verdict]) -> list[PassOutcome]:
+        """Makes tokens final. Nothing else does."""
+        settled: list[PassOutcome] = []
         remaining = iter(verdicts)
         now = self._clock()
         for one in passes:
             one.active.engine.note_computed(one.share.num_tokens)
             one.active.ready_at = now
             if one.share.completes:
-                commits[one.active.stream] += self._commit_pass(one, next(remaining))
-        return commits
+                settled += self._settle_pass(one, next(remaining))
+        return settled
 
-    def _commit_pass(self, one: Pass, verdict: Verdict) -> list[Commit]:
-        """The sequence's commit; none if its own rules left no token to commit."""
-        active = one.active
-        active.note_pass(one.share, one.path, verdict.num_accepted, active.ready_at)
-        taken = active.stop.take(verdict.token_ids)
-        added_one = taken.num_tokens > verdict.num_accepted
-        if added_one and not active.may_go_on(verdict.token_ids):
-            self.sequences.end_without_tokens(active, verdict.num_accepted)
+    def _settle_pass(self, one: Pass, verdict: Verdict) -> list[PassOutcome]:
+        """None if the sequence's own rules left no token to commit."""
+        active, token_ids, num_accepted = one.active, verdict.token_ids, verdict.num_accepted
+        active.note_pass(one.share, one.path, num_accepted, active.ready_at)
+        taken = active.stop.take(token_ids)
+        num_tokens = taken.num_tokens
+        if num_tokens > num_accepted and not active.may_go_on(token_ids):
+            self.sequences.end_without_tokens(active, num_accepted)
             return []
-        commit = Commit(
-            sequence_id=active.request.sequence_id,
-            base=active.engine.num_tokens,
-            token_ids=tuple(verdict.token_ids[: taken.num_tokens]),
-            num_accepted=min(verdict.num_accepted, taken.num_tokens),
-            num_draft_tokens=len(one.path.tokens),
-            proposer=one.path.proposer,
-            finish_reason=taken.finish_reason,
-            stop_string=taken.stop_string,
-            hit=bool(active.hit),
-            wait_us=round(active.waited * 1e6),
-            num_cached_tokens=active.num_cached_prompt_tokens if active.num_commits == 0 else 0,
-            logprobs=None if verdict.logprobs is None else verdict.logprobs[: taken.num_tokens],
-        )
-        active.commit(commit.token_ids, commit.num_accepted)
-        if commit.finish_reason is not FinishReason.NONE:
+        base, hit, waited, is_first = active.engine.num_tokens, bool(active.hit), active.waited, active.num_commits == 0
+        active.commit(token_ids[:num_tokens], min(num_accepted, num_tokens))
+        if taken.finish_reason is not FinishReason.NONE:
             self.sequences.forget(active)
-        self.metrics.record_pass(active.request.tenant, commit, had_room=one.share.num_draft_tokens > 0)
-        return [commit]
+        return [PassOutcome(one, verdict, taken, base, hit, waited, is_first)]
 
     def _report(self, passes: Sequence[Pass], started: float) -> StepReport:
         return StepReport(
@@ -229,22 +227,3 @@ class Verifier:
             kv_blocks_used=self.pool.num_used,
             kv_blocks_total=self.pool.num_blocks,
         )
-
-    def _outputs(
-        self, commits: dict[int, list[Commit]], scores: dict[int, list[PromptLogprobs]], report: StepReport
-    ) -> list[StreamOutput] | None:
-        """All that each stream is to hear of this step, in one piece."""
-        failures = defaultdict(list)
-        for stream, failure in self.sequences.take_failures():
-            failures[stream].append(failure)
-        features = self._features.take(self.sequences.all)
-        outputs = [
-            StreamOutput(
-                stream,
-                CommitBatch(tuple(commits.get(stream, ())), report, tuple(scores.get(stream, ()))),
-                tuple(failures[stream]),
-                tuple(features.get(stream, ())),
-            )
-            for stream in sorted({*commits, *scores, *failures, *features})
-        ]
-        return outputs or None

@@ -79,6 +79,6 @@ def _sequence_counts(most: int) -> list[int]:
 
 
 def _token_counts(most: int) -> list[int]:
-    """Doubling while products are bound by reading weights, then in steps that waste at most a third."""
-    counts = [1, 2, 4, 8, 16, *range(32, 256, 32), *range(256, most, 128)]
+    """Every count of a pass or two, where padding costs as much as tokens; then in steps that waste at most a half."""
+    counts = [*range(1, 9), 12, 16, 24, *range(32, 256, 32), *range(256, most, 128)]
     return [*(count for count in counts if count < most), most]

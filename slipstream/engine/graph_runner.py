@@ -1,9 +1,11 @@
 """Runs whole verify steps from captured graphs. Knows padded sizes and fixed buffers; nothing of requests.
 
-A step is two graphs, one behind the other: the model's pass, by bucket, and verification, by bucket and by what its
-checks need. Nothing waits for the GPU but what `launch` returns, once, for the verdicts. Token masks of grammars are
-filled on the host while the GPU runs the pass, and applied between the two graphs: their upload cannot be earlier, and
-a kernel of its own costs a launch only in steps that have masks.
+A step is one graph, by bucket and by what its checks need: the copy of its inputs, the model's pass, verification, the
+copy of what was decided. So the host makes one call. Nothing waits for the GPU but what `launch` returns, once, for the
+verdicts.
+
+Token rules, masks of grammars and log probabilities come between the pass and verification, and masks are filled on
+the host while the GPU runs the pass. Steps that have any are two graphs, with what they need in between.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Rep
 from slipstream.engine.mask_buffers import MaskBuffers
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.rule_buffers import RuleBuffers
-from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
+from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers, is_plain
 from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
 from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
 from slipstream.kernels.prepare_inputs import prepare_inputs
@@ -52,14 +54,17 @@ class GraphRunner(ModelRunner):
         *,
         buckets: Sequence[Bucket],
         capture: Capture,
+        in_one: bool = True,  # off: every step is two graphs, and copies outside them
         timeline: Timeline = NO_TIMELINE,
     ) -> None:
         super().__init__(model, kv_cache, max_model_len, timeline=timeline)
+        self._in_one = in_one
         self.num_graph_steps: Counter[Bucket] = Counter()
         self.num_eager_steps = 0
         self._buckets = sorted(buckets)
         self._capture = capture
-        self._passes: dict[tuple[Bucket, bool], Replay] = {}  # with and without features
+        self._steps: dict[tuple[Bucket, bool, Needs], Replay] = {}  # whole ones, with and without features
+        self._passes: dict[tuple[Bucket, bool], Replay] = {}
         self._verifications: dict[tuple[Bucket, Needs], Replay] = {}
         max_blocks = -(-self.max_model_len // kv_cache.block_size)
         self._buffers = StepBuffers(self._buckets, max_blocks=max_blocks, device=self._device)
@@ -72,7 +77,9 @@ class GraphRunner(ModelRunner):
         self._rule_graphs: dict[Bucket, Replay] = {}
         self._rules = RuleBuffers(self._most_rows, self._device)
         self._masks = MaskBuffers(self._most_rows, self.config.vocab_size, self._device)
-        self._clock = GpuClock() if on_gpu else None
+        self._clock = GpuClock(timed=timeline.is_on) if on_gpu else None
+        self._durations: dict[Bucket, float] = {}  # seconds from launch to verdicts
+        self._expected_end = 0.0
 
     @torch.inference_mode()
     def prepare(self) -> None:
@@ -81,9 +88,8 @@ class GraphRunner(ModelRunner):
             if self._capture.is_full:
                 break
             for tapped in (False, True) if self.feature_tap else (False,):
-                self._pass(bucket, tapped)
-            self._verification(bucket, Needs.MATCH)
-        self._buckets = sorted({bucket for bucket, _ in self._passes})
+                self._prepare(bucket, tapped)
+        self._buckets = sorted({key[0] for key in (*self._passes, *self._steps)})
         _LOG.info("captured %d graphs in %d MiB", self.num_graphs, self._capture.num_bytes >> 20)
 
     @property
@@ -91,9 +97,20 @@ class GraphRunner(ModelRunner):
         replayed = sum(list(self.num_graph_steps.values()))  # a copy at once: any thread may ask
         return GraphSteps(replayed, self.num_eager_steps, self._capture.num_bytes)
 
+    def _prepare(self, bucket: Bucket, tapped: bool) -> None:
+        if self._in_one:
+            self._step(bucket, tapped, Needs.MATCH)
+        else:
+            self._pass(bucket, tapped)
+            self._verification(bucket, Needs.MATCH)
+
     @property
     def num_graphs(self) -> int:
-        return len(self._passes) + len(self._verifications) + len(self._rule_graphs)
+        return len(self._steps) + len(self._passes) + len(self._verifications) + len(self._rule_graphs)
+
+    @property
+    def expected_end(self) -> float:
+        return self._expected_end
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         return self.launch(chunks, checks)()
@@ -107,15 +124,25 @@ class GraphRunner(ModelRunner):
             verdicts = self._verify_eagerly(chunks, checks)
             return lambda: verdicts
         self.num_graph_steps[bucket] += 1
-        name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}"
+        name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}" if self._timeline.is_on else ""
+        with self._timeline.span("schedule", "build"):
+            self._write(bucket, chunks, checks, words)
+        launched = time.monotonic()
         with self._timeline.span("launch", name):
             scores = self._replay(bucket, chunks, checks, words)
+        self._expected_end = launched + self._durations.get(bucket, 0.0)
 
         def verdicts_of_step() -> list[Verdict]:
             self._wait(name)
+            self._note_duration(bucket, time.monotonic() - launched)
             return with_logprobs(to_verdicts(checks, self._on_host), checks, scores)
 
         return verdicts_of_step
+
+    def _note_duration(self, bucket: Bucket, seconds: float) -> None:
+        """A shorter one is believed at once: a longer one may have been the host's delay."""
+        known = self._durations.get(bucket, seconds)
+        self._durations[bucket] = min(seconds, known + (seconds - known) / 4)
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         return verify(self.forward(chunks), checks)
@@ -123,10 +150,22 @@ class GraphRunner(ModelRunner):
     def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
     ) -> torch.Tensor | None:
-        """Launches the step; what is returned will hold the log probabilities that were asked for."""
+        """Launches the step that is written; what is returned will hold the log probabilities that were asked for."""
         if self._clock is not None:
             self._clock.start()
-        self._upload(bucket, chunks, checks, words)
+        scores = None
+        if self._in_one and not any(check.acts_on_logits for check in checks):
+            self._step(bucket, self._taps(chunks), Needs.of(words))()
+        else:
+            scores = self._replay_parts(bucket, chunks, checks, words)
+        if self._clock is not None:
+            self._clock.end()
+        return scores
+
+    def _replay_parts(
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+    ) -> torch.Tensor | None:
+        self._buffers.upload(bucket, is_plain(words))
         self._pass(bucket, self._taps(chunks))()
         asked = AskedRows.of(checks, self._device)
         kept = None if asked is None else asked.keep(self._logits)
@@ -136,13 +175,16 @@ class GraphRunner(ModelRunner):
             mask_tokens(self._logits, *self._masks.upload(masks))
         if checks:
             self._verification(bucket, Needs.of(words))()
-        self._on_host.copy_(self._decided, non_blocking=True)
+        self._read_decided()
         return None if asked is None or kept is None else self._to_host(asked.score(kept, self._decided))
 
-    def _upload(
+    def _write(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
     ) -> None:
-        self._buffers.upload(bucket, chunks, checks, words)
+        self._buffers.write(bucket, chunks, checks, words)
+
+    def _read_decided(self) -> None:
+        self._on_host.copy_(self._decided, non_blocking=True)
 
     def _apply_rules(self, bucket: Bucket, checks: Sequence[SequenceCheck]) -> None:
         """Penalties and the like: packed while the GPU runs the pass, then one small graph, in steps that have any."""
@@ -168,6 +210,18 @@ class GraphRunner(ModelRunner):
             if self._timeline.is_on:
                 now = time.perf_counter()
                 self._timeline.add("GPU", name, now - self._clock.seconds(), now)
+
+    def _step(self, bucket: Bucket, tapped: bool, needs: Needs) -> Replay:
+        key = bucket, tapped, needs
+        if key not in self._steps:
+            self._steps[key] = self._capture.capture(lambda: self._run_step(bucket, tapped, needs))
+        return self._steps[key]
+
+    def _run_step(self, bucket: Bucket, tapped: bool, needs: Needs) -> None:
+        self._buffers.upload(bucket, plain=needs is Needs.MATCH)
+        self._run_pass(bucket, tapped)
+        self._run_verification(bucket, needs)
+        self._read_decided()
 
     def _pass(self, bucket: Bucket, tapped: bool) -> Replay:
         key = bucket, tapped

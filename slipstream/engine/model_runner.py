@@ -94,6 +94,11 @@ class ModelRunner:
         """How many steps were replayed, and what that takes."""
         return GraphSteps()
 
+    @property
+    def expected_end(self) -> float:
+        """When what was launched last is probably done, by time.monotonic(); long ago where that is not known."""
+        return 0.0
+
     def prepare(self) -> None:
         """Makes what later steps would have to wait for."""
 

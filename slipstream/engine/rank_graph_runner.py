@@ -43,7 +43,9 @@ class RankGraphRunner(GraphRunner):
         tell: Tell,
         timeline: Timeline = NO_TIMELINE,
     ) -> None:
-        super().__init__(model, kv_cache, max_model_len, buckets=buckets, capture=capture, timeline=timeline)
+        super().__init__(
+            model, kv_cache, max_model_len, buckets=buckets, capture=capture, in_one=False, timeline=timeline
+        )
         self._tell = tell
         self._slice = torch.zeros(self._most_rows, model.share.vocab_size, device=self._device)
         self._gatherings: dict[Bucket, Replayed] = {}
@@ -54,10 +56,13 @@ class RankGraphRunner(GraphRunner):
     def replay(self, step: Replay) -> None:
         """Takes part in a step of rank 0's."""
         self._whole = step.whole
-        self._buffers.upload_again(step.bucket, step.plain, step.words)
+        self._buffers.write_again(step.bucket, step.plain, step.words)
+        self._buffers.upload(step.bucket, step.plain)
         self._pass(step.bucket, step.tapped)()
         if step.needs and not step.whole:
             self._verification(step.bucket, Needs(step.needs))()
+        if self._clock is not None:
+            self._clock.end()
         self._wait("step")
 
     def close(self) -> None:
@@ -66,19 +71,14 @@ class RankGraphRunner(GraphRunner):
             graphs.clear()
         torch.cuda.synchronize(self._device)
 
-    def _replay(
-        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
-    ) -> torch.Tensor | None:
-        vocab_size = self.config.vocab_size
-        self._whole = any(needs_whole_vocabulary(check, vocab_size) for check in checks)
-        return super()._replay(bucket, chunks, checks, words)
-
-    def _upload(
+    def _write(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
     ) -> None:
-        super()._upload(bucket, chunks, checks, words)
+        super()._write(bucket, chunks, checks, words)
+        vocab_size = self.config.vocab_size
+        self._whole = any(needs_whole_vocabulary(check, vocab_size) for check in checks)
         needs = Needs.of(words).value if checks else ""
-        written = self._buffers.uploaded(bucket, words)
+        written = self._buffers.written(bucket, words)
         self._tell(Replay(bucket, self._taps(chunks), self._whole, needs, is_plain(words), written))
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:

@@ -64,6 +64,10 @@ class LeadingRunner(ModelRunner):
     def graph_steps(self) -> GraphSteps:
         return self._inner.graph_steps
 
+    @property
+    def expected_end(self) -> float:
+        return self._inner.expected_end
+
     def prepare(self) -> None:
         self._tell(Prepare())
         self._inner.prepare()

@@ -75,31 +75,30 @@ class StepBuffers:
         """Whether these rows' laws are not too long."""
         return bool(words.shape[1] <= WIDTH)
 
-    def upload(
+    def write(
         self,
         bucket: Bucket,
         chunks: Sequence[Chunk],
         checks: Sequence[SequenceCheck],
         words: Ints,  # [num_rows, width], from check_words
     ) -> None:
-        """Writes the step and starts its copy; the one before must have ended."""
+        """Writes the step on the host; the one before must have ended."""
         parts, plain = self._host[bucket], is_plain(words)
         _write_chunks(parts, chunks)
         _write_starts(parts.row_starts, accumulate((len(check.draft) + 1 for check in checks), initial=0))
         _write_checks(parts.plain_words if plain else parts.words, words)
-        self._copy(bucket, plain)
 
-    def uploaded(self, bucket: Bucket, words: Ints) -> Ints:
-        """What an upload with these words has written, for ranks that do the same step."""
-        written: Ints = self._copies[bucket, is_plain(words)][1].numpy()
-        return written
+    def written(self, bucket: Bucket, words: Ints) -> Ints:
+        """What was written with these words, for ranks that do the same step."""
+        on_host: Ints = self._copies[bucket, is_plain(words)][1].numpy()
+        return on_host
 
-    def upload_again(self, bucket: Bucket, plain: bool, written: Ints) -> None:
-        """What another rank has uploaded; the step before must have ended."""
+    def write_again(self, bucket: Bucket, plain: bool, written: Ints) -> None:
+        """What another rank has written; the step before must have ended."""
         self._copies[bucket, plain][1].numpy()[:] = written
-        self._copy(bucket, plain)
 
-    def _copy(self, bucket: Bucket, plain: bool) -> None:
+    def upload(self, bucket: Bucket, plain: bool) -> None:
+        """Starts the copy of what is written, `plain` without room for laws. A graph can hold it."""
         on_device, host = self._copies[bucket, plain]
         on_device.copy_(host, non_blocking=True)
 

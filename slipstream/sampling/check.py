@@ -38,6 +38,11 @@ class SequenceCheck:
         """Greedy or coupled: every output token is a function of target and noise alone, whatever was drafted."""
         return self.sampling.greedy or self.mode is VerificationMode.COUPLED
 
+    @property
+    def acts_on_logits(self) -> bool:
+        """Whether logits are changed or told of between the model's pass and verification."""
+        return self.rules is not None or self.fill_masks is not None or self.sampling.logprobs
+
     def is_matched(self, token: DraftToken) -> bool:
         """Whether the token stands iff it equals the one that target and noise choose; else its law decides."""
         return self.matched_only or token.kind is LawKind.ONE_HOT

@@ -22,7 +22,7 @@ def test_every_batch_size_up_to_the_limits_has_a_bucket(queries: int) -> None:
 
 def test_a_step_takes_the_smallest_bucket_that_holds_it() -> None:
     assert chosen(1, 1) == Bucket(1, 1, 1)
-    assert chosen(1, 5) == Bucket(8, 1, 8)
+    assert chosen(1, 5) == Bucket(5, 1, 5)
     assert chosen(3, 1) == Bucket(4, 4, 4)
     assert chosen(32, 5) == Bucket(160, 32, 160)
 

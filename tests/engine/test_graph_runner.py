@@ -217,7 +217,7 @@ def test_steps_are_counted_and_only_those_beyond_the_largest_bucket_run_eagerly(
 
 
 def test_when_graph_memory_is_used_up_smaller_steps_take_larger_buckets(model: LlamaModel) -> None:
-    runner = padded_runner(model, limit=2)
+    runner = padded_runner(model, limit=1)
     runner.step = ([Chunk([5], 0, [0], 1)], [check(0)])
     runner.prepare()
     runner.verify([Chunk([5], 0, [0], 1)], [check(0)])

@@ -11,6 +11,7 @@ from slipstream.text.tokenizer import Tokenizer
 from tests.scripted_runner import random_law
 from tests.verifier_svc.harness import REMOTE, VOCAB, Harness, tiny_tokenizer
 from verifier_svc.messages import Close, StreamOutput
+from verifier_svc.verifier import take_in_nothing
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ class Sent:
             return launch(chunks, checks)
 
         self.harness.runner.launch = noted_launch
-        self.harness.verifier.send_during_steps(self.send)
+        self.harness.verifier.work_during_steps(self.send, take_in_nothing)
 
     def send(self, outputs: list[StreamOutput]) -> None:
         for output in outputs:
