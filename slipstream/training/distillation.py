@@ -11,6 +11,7 @@ import torch
 
 from slipstream.models.llama import LlamaModel
 from slipstream.training.acceptance import Acceptance
+from slipstream.training.compiling import compiled
 from slipstream.training.draft_model import target_head
 from slipstream.training.draft_vocabulary import draft_first
 from slipstream.training.generate import Chats
@@ -70,9 +71,9 @@ class Distillation:
         self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
         self.step = 0
         if settings.compiled:
-            self._loss_fn = torch.compile(loss_and_gradient)
+            self._loss_fn = compiled(loss_and_gradient)
             for layer in (*target.layers, *draft.layers):
-                layer.forward_dense = torch.compile(layer.forward_dense)
+                layer.forward_dense = compiled(layer.forward_dense)
         self._states = TargetStates(target, self.token_ids, settings.batch, keep=settings.keep_states)
 
     def acceptance(self, held_out: HeldOut) -> Acceptance:

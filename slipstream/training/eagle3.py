@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from slipstream.models.llama import LlamaModel
+from slipstream.models.llama import DecoderLayer, LlamaModel
 from slipstream.training.acceptance import Acceptance, deep_acceptance
+from slipstream.training.chain_attention import chain_attention
+from slipstream.training.compiling import compiled
 from slipstream.training.draft_model import target_head
 from slipstream.training.draft_vocabulary import draft_first
 from slipstream.training.eagle3_agreement import agreements
 from slipstream.training.eagle3_head import FreshHead
-from slipstream.training.eagle3_unroll import unroll
+from slipstream.training.eagle3_unroll import Attend, unroll
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.losses import LossFn, LossSums, chunked_loss, loss_and_gradient
@@ -37,10 +39,20 @@ class Eagle3Training:
         self._loss_fn: LossFn = loss_and_gradient
         self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
         self.step = 0
+        self._attend: Attend = chain_attention
         if settings.compiled:
-            self._loss_fn = torch.compile(loss_and_gradient)
-            for layer in (*target.layers,):
-                layer.forward_dense = torch.compile(layer.forward_dense)
+            self._compile(target)
+
+    def _compile(self, target: LlamaModel) -> None:
+        self._loss_fn = compiled(loss_and_gradient)
+        self._attend = compiled(chain_attention, dynamic=False)
+        for layer in target.layers:
+            assert isinstance(layer, DecoderLayer)
+            layer.forward_dense = compiled(layer.forward_dense)  # type: ignore[method-assign]
+        own = self.head.model.layer
+        own.attention_input = compiled(own.attention_input, dynamic=False)  # type: ignore[method-assign]
+        own.after_attention = compiled(own.after_attention, dynamic=False)  # type: ignore[method-assign]
+        own.attention.project = compiled(own.attention.project, dynamic=False)  # type: ignore[method-assign]
 
     def acceptance(self, held_out: HeldOut) -> Acceptance:
         """Of greedy drafting."""
@@ -54,7 +66,9 @@ class Eagle3Training:
         token_ids = self.token_ids[rows].long()
         with torch.no_grad():
             target_hidden, states = self._target.forward_dense_tapped(token_ids, self.head.config.layer_ids)
-        outputs = unroll(self.head.model, self.head.features(states), token_ids, self.settings.unroll_steps)
+        outputs = unroll(
+            self.head.model, self.head.features(states), token_ids, self.settings.unroll_steps, self._attend
+        )
         losses, hidden, gradients = [], [], []
         for step, z in enumerate(outputs):
             drafted, sums = self._loss(step, z, target_hidden, self._answers[rows])

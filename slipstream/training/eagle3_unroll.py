@@ -7,13 +7,17 @@ own row, and its own row's keys of the later steps; its position is t + s. Knows
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn import functional
 
-from slipstream.layers.attention import CosSin
 from slipstream.models.eagle3 import Eagle3Model
+from slipstream.training.chain_attention import KeyValue, chain_attention
 
 PADDING = 0  # the token of rows that reach past the text; nobody looks at what comes of them
+
+Attend = Callable[[torch.Tensor, KeyValue, list[KeyValue], torch.Tensor], torch.Tensor]
 
 
 def unroll(
@@ -21,49 +25,25 @@ def unroll(
     features: torch.Tensor,  # [batch, time, hidden], the target's
     token_ids: torch.Tensor,  # [batch, time]
     num_steps: int,
+    attend: Attend = chain_attention,
 ) -> list[torch.Tensor]:
     """Outputs z of every step, [batch, time, hidden] each: row t of step s speaks of token t + 2 + s."""
-    keys = _Keys()
+    time = token_ids.shape[1]
+    unseen = torch.ones(time, time, dtype=torch.bool, device=token_ids.device).triu(1)
+    steps: list[KeyValue] = []
     outputs = []
     for step in range(num_steps):
         tokens = functional.pad(token_ids[:, 1 + step :], (0, 1 + step), value=PADDING)
-        embedded = functional.embedding(tokens, head.embedding)
-        x, residual = head.layer.attention_input(embedded, features)
-        positions = torch.arange(step, step + x.shape[1], device=x.device)
-        attended = keys.attend(head, x, head.rotary(positions, x.dtype))
-        features = head.layer.after_attention(attended, residual)
+        x, residual = head.layer.attention_input(functional.embedding(tokens, head.embedding), features)
+        cos_sin = head.rotary(torch.arange(step, step + time, device=x.device), x.dtype)
+        query, key, value = (tensor.transpose(1, 2) for tensor in head.layer.attention.project(x, cos_sin))
+        steps.append((key, value))
+        mixed = _first(query, key, value) if step == 0 else attend(query, steps[0], steps[1:], unseen)
+        features = head.layer.after_attention(head.layer.attention.o_proj(mixed.transpose(1, 2).flatten(-2)), residual)
         outputs.append(features)
     return outputs
 
 
-class _Keys:
-    """Keys and values of all steps so far, [batch, heads, time, head_dim] each; shared ones are repeated."""
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def attend(self, head: Eagle3Model, x: torch.Tensor, cos_sin: CosSin) -> torch.Tensor:
-        attention = head.layer.attention
-        query, key, value = (tensor.transpose(1, 2) for tensor in attention.project(x, cos_sin))
-        sharing = query.shape[1] // key.shape[1]
-        key, value = (tensor.repeat_interleave(sharing, dim=1) for tensor in (key, value))
-        self._steps.append((key, value))
-        if len(self._steps) == 1:
-            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        else:
-            mixed = self._mix(query)
-        output: torch.Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(-2))
-        return output
-
-    def _mix(self, query: torch.Tensor) -> torch.Tensor:
-        """One softmax over the first step's keys up to each row and the row's own keys of the later steps."""
-        (first_keys, first_values), *later = self._steps
-        time, scale = query.shape[2], query.shape[3] ** -0.5
-        hidden = torch.ones(time, time, dtype=torch.bool, device=query.device).triu(1)
-        scores = ((query @ first_keys.transpose(-1, -2)) * scale).masked_fill(hidden, -torch.inf)
-        own = [(query * key).sum(-1, keepdim=True) * scale for key, _ in later]
-        weights = torch.cat((scores, *own), -1).float().softmax(-1).to(query.dtype)
-        mixed = weights[..., :time] @ first_values
-        for index, (_, value) in enumerate(later):
-            mixed = mixed + weights[..., time + index, None] * value
-        return mixed
+def _first(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    grouped = query.shape[1] != key.shape[1]
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)

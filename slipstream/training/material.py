@@ -68,6 +68,8 @@ def prepare(
     frame = ChatFrame.of(tokenizer)
     questions = [tokenizer.encode(text, add_special_tokens=False) for text in read_prompts(places.prompts)]
     files = _write(places, chat, target, frame, tokenizer, now)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # the keys and values of all rows: other trainings may share the GPU
     chats, num_left_out = load_apart(files, questions)
     written = chats.token_ids[chats.answers]
     if tokens is None:

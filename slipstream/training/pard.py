@@ -6,11 +6,13 @@ import torch
 
 from slipstream.models.llama import LlamaModel
 from slipstream.training.acceptance import Acceptance
+from slipstream.training.compiling import compiled
 from slipstream.training.distillation import Distillation
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.master_weights import MasterWeights
 from slipstream.training.pard_agreement import parallel_acceptance
+from slipstream.training.pard_forward import LayerFn, layer_pass, packed_hidden
 from slipstream.training.pard_layout import ParallelLayout
 from slipstream.training.settings import PardSettings
 
@@ -33,6 +35,7 @@ class PardTraining(Distillation):
         settings: PardSettings,
     ) -> None:
         super().__init__(target, draft, MasterWeights.of_draft(draft), tokens, chats, settings)
+        self._layer_fn: LayerFn = compiled(layer_pass, dynamic=False) if settings.compiled else layer_pass
 
     def acceptance(self, held_out: HeldOut) -> Acceptance:
         settings = self.settings
@@ -46,18 +49,14 @@ class PardTraining(Distillation):
         layout, token_ids = self._layout(), self.token_ids[rows].long()
         learned = self._learned(layout, rows)
         wanted = self._states.of(rows)[:, self._within(layout)].flatten(0, 1)[learned]
-        return self._forward(layout, token_ids).flatten(0, 1)[learned], wanted
+        hidden = packed_hidden(self.draft, layout, token_ids, self.settings.mask_token, self._layer_fn)
+        return hidden.flatten(0, 1)[learned], wanted
 
     def _layout(self) -> ParallelLayout:
         """Another one at each step, the same when a step is done again."""
         generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
         length = self.token_ids.shape[1]
         return ParallelLayout.drawn(length, self.settings.num_parallel, generator).to(self.token_ids.device)
-
-    def _forward(self, layout: ParallelLayout, token_ids: torch.Tensor) -> torch.Tensor:
-        """Hidden states [rows, packed length, hidden]."""
-        packed = layout.pack(token_ids, self.settings.mask_token)
-        return self.draft.forward_dense(packed, layout.positions.expand_as(packed), layout.visible())
 
     def _learned(self, layout: ParallelLayout, rows: torch.Tensor) -> torch.Tensor:
         """Which of the flattened [rows, packed length] places are asked for a token that the target wrote."""

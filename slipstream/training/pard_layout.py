@@ -23,12 +23,14 @@ class ParallelLayout:
 
     anchors: torch.Tensor  # [packed length]
     groups: torch.Tensor  # [packed length]
+    sizes: tuple[int, ...]  # of the groups; none is empty
 
     @classmethod
     def of(cls, length: int, groups: list[torch.Tensor]) -> ParallelLayout:
-        """`groups[i]` are the anchors of group i + 1; each must be among those of the group before."""
+        """`groups[i]` are the anchors of group i + 1: so many of the first ones of the group before, in its order."""
         parts = [torch.arange(length, device=groups[0].device if groups else None), *groups]
-        return cls(torch.cat(parts), torch.cat([torch.full_like(part, i) for i, part in enumerate(parts)]))
+        numbers = [torch.full_like(part, i) for i, part in enumerate(parts)]
+        return cls(torch.cat(parts), torch.cat(numbers), tuple(len(part) for part in parts))
 
     @classmethod
     def complete(cls, length: int, num_draft_tokens: int) -> ParallelLayout:
@@ -40,10 +42,10 @@ class ParallelLayout:
         """Group g has max(KEEP ** g, LEAST) of the anchors, drawn so that no chain of masks has a gap."""
         order = torch.randperm(length, generator=generator)
         counts = [round(length * max(KEEP**group, LEAST)) for group in range(1, num_draft_tokens)]
-        return cls.of(length, [order[:count].sort().values for count in counts])
+        return cls.of(length, [order[:count] for count in counts])
 
     def to(self, device: torch.device) -> ParallelLayout:
-        return ParallelLayout(self.anchors.to(device), self.groups.to(device))
+        return ParallelLayout(self.anchors.to(device), self.groups.to(device), self.sizes)
 
     @property
     def positions(self) -> torch.Tensor:

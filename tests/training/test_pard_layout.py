@@ -58,8 +58,8 @@ def test_fewer_anchors_have_each_further_mask_down_to_a_fifth_and_no_chain_has_a
 
 
 def test_a_mask_stands_its_groups_number_after_its_anchor() -> None:
-    layout = ParallelLayout.of(3, [torch.tensor([0, 2]), torch.tensor([2])])
-    assert layout.positions.tolist() == [0, 1, 2, 1, 3, 4]
+    layout = ParallelLayout.of(3, [torch.tensor([2, 0]), torch.tensor([2])])
+    assert layout.positions.tolist() == [0, 1, 2, 3, 1, 4]
     assert layout.pack(torch.tensor([[7, 8, 9]]), MASK).tolist() == [[7, 8, 9, MASK, MASK, MASK]]
 
 
