@@ -116,11 +116,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="steps whose shape contains this, as in '1 x 5 over'")
     parser.add_argument("--no-overlap", action="store_true", help="start each kernel after the one before it ended")
     parser.add_argument("--library-products", action="store_true", help="no products of our own")
+    parser.add_argument("--nothing-near", action="store_true", help="no weights fetched before the inputs are there")
     arguments = parser.parse_args()
     if arguments.no_overlap:
         launch.overlap_options = lambda: {"OVERLAP": False}
     if arguments.library_products:
         gpu_linear.suits = lambda x, weight: False
+    if arguments.nothing_near:
+        gpu_linear.NEAR_LINES = 0
     bandwidth, rate = copy_bandwidth(), matrix_rate()
     print(f"{torch.cuda.get_device_name()}, copy {bandwidth / 1e12:.2f} TB/s, bf16 {rate / 1e12:.0f} TFLOP/s")
     print(f"{'model':<14}{'step':<20}{'ms':>8}{'floor':>8}{'x floor':>9}{'products':>10}{'of rate':>9}  target")

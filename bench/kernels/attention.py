@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
@@ -30,7 +31,14 @@ def cases() -> Iterator[Case]:
         yield Case("paged_attention", f"{sequences} x {query_len} over {context} {name}", runs, num_bytes)
 
 
-def _run(sequences: int, query_len: int, context: int, heads: int, kv_heads: int, dim: int) -> Callable[[], object]:
+def _run(*shape: int) -> Callable[[], object]:
+    return partial(paged_attention, *attention_inputs(*shape))
+
+
+def attention_inputs(
+    sequences: int, query_len: int, context: int, heads: int, kv_heads: int, dim: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, ForwardBatch]:
+    """Queries, keys, values, and whose they are; blocks are scattered over the cache."""
     per_sequence = -(-context // BLOCK_SIZE)
     blocks = torch.randperm(sequences * per_sequence).tolist()
     chunks = [
@@ -40,4 +48,4 @@ def _run(sequences: int, query_len: int, context: int, heads: int, kv_heads: int
     batch = ForwardBatch.build(chunks, BLOCK_SIZE, torch.device("cuda"))
     query = torch.randn(sequences * query_len, heads, dim, device="cuda", dtype=torch.bfloat16)
     caches = torch.randn(2, len(blocks), BLOCK_SIZE, kv_heads, dim, device="cuda", dtype=torch.bfloat16)
-    return lambda: paged_attention(query, *caches, batch)
+    return query, caches[0], caches[1], batch

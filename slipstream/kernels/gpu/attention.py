@@ -7,7 +7,6 @@ once. Long contexts are cut into splits that run side by side and are merged by 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -15,14 +14,10 @@ import triton.language as tl
 
 from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_of
 from slipstream.kernels.gpu.launch import wait_for_inputs
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-PROGRAMS_WANTED = 264  # two for each of a Hopper's 132 multiprocessors
-SHORTEST_SPLIT = 64  # keys: one turn of the loop
-LONGEST_SPLIT = 4096  # keys; one program that reads more would finish long after the others
-SCRATCH_BYTES = 64 << 20
-MAX_SPLITS = 64
 
 
 @triton.jit
@@ -167,29 +162,6 @@ def _merge_splits_kernel(
     tl.store(output_ptr + row * HEAD_DIM + dims, merged.to(output_ptr.dtype.element_ty), mask=inside)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionPlan:
-    """How one launch is cut up. Depends on sizes only, so that a captured graph can keep it."""
-
-    block_m: int  # rows (query token x head) of a tile
-    num_splits: int  # parts of the context, a power of two
-
-
-def plan_attention(
-    *, num_tokens: int, num_seqs: int, max_query_len: int, max_context_len: int, num_heads: int, kv_heads: int, dim: int
-) -> AttentionPlan:
-    """Small tiles for verify passes, large ones for prompts; as many splits as fill the GPU and the scratch holds."""
-    sharing = num_heads // kv_heads
-    rows = triton.next_power_of_2(min(max_query_len, 128) * sharing)
-    block_m = min(max(rows, triton.next_power_of_2(sharing), 16), 64 if dim > 128 else 128)
-    programs = (num_tokens // (block_m // sharing) + num_seqs) * kv_heads
-    wanted = max(triton.cdiv(PROGRAMS_WANTED, programs), triton.cdiv(max_context_len, LONGEST_SPLIT))
-    room = SCRATCH_BYTES // (num_tokens * num_heads * dim * 4)
-    limit = min(triton.cdiv(max_context_len, SHORTEST_SPLIT), room, MAX_SPLITS)
-    splits = min(triton.next_power_of_2(wanted), triton.next_power_of_2(max(limit, 1) + 1) // 2)
-    return AttentionPlan(block_m=block_m, num_splits=max(splits, 1))
-
-
 def paged_attention(
     query: torch.Tensor,  # [num_tokens, num_heads, head_dim], rotated
     key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim], new tokens already written
@@ -197,15 +169,12 @@ def paged_attention(
     batch: ForwardBatch,
 ) -> torch.Tensor:
     """softmax(query . keys / sqrt(head_dim)) . values over each token's own sequence up to itself, like `query`."""
-    plan = plan_attention(
-        num_tokens=len(query),
-        num_seqs=len(batch.spans),
-        max_query_len=max(query_len for query_len, _ in batch.spans),
-        max_context_len=max(context_len for _, context_len in batch.spans),
-        num_heads=query.shape[1],
-        kv_heads=key_cache.shape[2],
-        dim=query.shape[2],
-    )
+    return attend_batch(query, key_cache, value_cache, batch, plan_of(query, key_cache, batch))
+
+
+def attend_batch(
+    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, batch: ForwardBatch, plan: AttentionPlan
+) -> torch.Tensor:
     return attend(query, key_cache, value_cache, batch.block_tables, batch.query_starts, batch.context_lens, plan)
 
 
@@ -255,7 +224,7 @@ def attend(
         SPLIT=split,
         PRECISION="ieee" if wide else "tf32",
         num_warps=8 if plan.block_m >= 128 else 4,
-        num_stages=2,
+        num_stages=plan.num_stages,
         **launch.overlap_options(),
     )
     if split:

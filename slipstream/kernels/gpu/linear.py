@@ -7,15 +7,14 @@ import triton
 import triton.language as tl
 
 from slipstream.kernels.gpu import launch
-from slipstream.kernels.gpu.launch import wait_for_inputs
+from slipstream.kernels.gpu.launch import bring_near, start_next, wait_for_previous
 
 MOST_ROWS = 16  # the narrowest right operand of a tensor core's product
-NARROWEST, WIDEST = (
-    4096,
-    132 * 64,
-)  # one wave of programs; elsewhere the library is as fast or faster (docs/performance.md)
+NARROWEST, WIDEST = 4096, 132 * 64  # one wave of programs; elsewhere the library is as fast (docs/performance.md)
 Shape = tuple[int, int, int]  # weight rows and depth of a tile, tiles in flight
 FASTEST: Shape = (64, 128, 6)
+LINE = tl.constexpr(64)  # 16-bit values that one prefetch brings
+NEAR_LINES = 16  # of each weight row, brought near while the kernel before this one still runs; 0: none
 
 
 @triton.jit
@@ -30,16 +29,22 @@ def _few_rows_linear_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     EVEN: tl.constexpr,
+    NEAR_LINES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
     """output = x . weight^T; the weight's rows take the place of the left operand, of which there are enough."""
-    wait_for_inputs(OVERLAP)
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tl.arange(0, ROWS)
     depths = tl.arange(0, BLOCK_K)
     in_width = columns < width
     sums = tl.zeros([BLOCK_N, ROWS], tl.float32)
-    weight_ptrs = weight_ptr + tl.where(in_width, columns, 0).to(tl.int64)[:, None] * depth + depths[None, :]
+    row_ptrs = weight_ptr + tl.where(in_width, columns, 0).to(tl.int64)[:, None] * depth
+    if OVERLAP:
+        start_next()
+        if NEAR_LINES > 0:
+            bring_near(row_ptrs + tl.minimum(tl.arange(0, NEAR_LINES) * LINE, depth - 1)[None, :])
+        wait_for_previous()
+    weight_ptrs = row_ptrs + depths[None, :]
     x_ptrs = x_ptr + rows[None, :] * depth + depths[:, None]
     for start in range(0, depth, BLOCK_K):
         if EVEN:
@@ -82,6 +87,7 @@ def few_rows_linear(
         BLOCK_N=block_n,
         BLOCK_K=block_k,
         EVEN=depth % block_k == 0,
+        NEAR_LINES=NEAR_LINES,
         num_stages=num_stages,
         num_warps=4,
         **launch.overlap_options(),

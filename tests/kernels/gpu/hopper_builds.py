@@ -85,7 +85,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "linear": (
         "linear:_few_rows_linear_kernel",
         "*bf16 *bf16 *bf16 i32 i32 i32",
-        {"ROWS": 16, "BLOCK_N": 64, "BLOCK_K": 128, "EVEN": True, "OVERLAP": True},
+        {"ROWS": 16, "BLOCK_N": 64, "BLOCK_K": 128, "EVEN": True, "NEAR_LINES": 16, "OVERLAP": True},
         4,
     ),
     "low rank, down": (

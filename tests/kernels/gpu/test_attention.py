@@ -7,7 +7,8 @@ import torch
 
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.kernels.attention import paged_attention_reference
-from slipstream.kernels.gpu.attention import AttentionPlan, attend, paged_attention, plan_attention
+from slipstream.kernels.gpu.attention import attend, paged_attention
+from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_attention
 from tests.kernels.gpu.tolerance import assert_near
 
 BLOCK_SIZE = 8
