@@ -16,23 +16,18 @@ import argparse
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from bench.controller import CONTROLLER, Point, show, totals
-from bench.live_services import Drafter, Services, running, tenant
+from bench.live_services import Drafter, Services, running, running_on_cores, tenant
 from bench.mixed_load import Recorded, Replayed, load_recorded, replay, stretch
 from bench.scraped import Scraped
 from launcher.demo import DRAFTERS, find_draft_model
-from launcher.processes import Processes
-from launcher.stack import single_machine, start_stack
 from slipstream.config import default_model_dir
 
 FIXED: Final = {
@@ -153,12 +148,7 @@ def services(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
         with running(room, tenants()) as live:
             yield live.gateway.address, live.gateway.metrics_address
         return
-    with tempfile.TemporaryDirectory() as folder, Processes() as processes:
-        file = Path(folder) / "tenants.yaml"
-        file.write_text(yaml.safe_dump({"tenants": tenants()}))
-        topology = single_machine(asked.model, asked.draft_model, tenants=file)
-        verifier = replace(topology.verifiers[0], threads=asked.threads or topology.verifiers[0].threads)
-        stack = start_stack(processes, replace(topology, verifiers=(verifier,)))
+    with running_on_cores(asked.model, asked.draft_model, tenants(), asked.threads) as stack:
         yield stack.gateway, stack.services[-1].spec.metrics
 
 

@@ -7,13 +7,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from launcher.processes import ProcessConfig, Processes, ServiceProcess
+from launcher.stack import Stack, single_machine, start_stack
 from slipstream.config import service_environment
 
 START_SECONDS = 300.0  # a large model and its graphs
@@ -66,11 +67,31 @@ def running(services: Services, tenants: Sequence[dict[str, Any]]) -> Iterator[R
         addresses = ["--verifier", processes.wait_ready(verifier)]
         for service in loading.values():
             addresses += ["--drafter", processes.wait_ready(service)]
-        file = Path(folder) / "tenants.yaml"
-        file.write_text(yaml.safe_dump({"tenants": list(tenants)}))
+        file = tenants_file(Path(folder), tenants)
         gateway = start(processes, "gateway", *addresses, "--tenants", str(file))
         processes.wait_ready(gateway)
         yield Running(verifier, loading, gateway)
+
+
+@contextmanager
+def running_on_cores(
+    model: Path, draft_model: Path | None, tenants: Sequence[dict[str, Any]], num_threads: int = 0
+) -> Iterator[Stack]:
+    """All of them on this machine's cores, as `slipstream up` runs them, until the block ends.
+
+    `num_threads`: of the verifier; 0: one for each core. Raises ServiceFailed.
+    """
+    with tempfile.TemporaryDirectory() as folder, Processes(ProcessConfig(start_seconds=START_SECONDS)) as processes:
+        topology = single_machine(model, draft_model, tenants=tenants_file(Path(folder), tenants))
+        if num_threads:
+            topology = replace(topology, verifiers=(replace(topology.verifiers[0], threads=num_threads),))
+        yield start_stack(processes, topology)
+
+
+def tenants_file(folder: Path, tenants: Sequence[dict[str, Any]]) -> Path:
+    file = folder / "tenants.yaml"
+    file.write_text(yaml.safe_dump({"tenants": list(tenants)}))
+    return file
 
 
 def start(processes: Processes, module: str, *options: str, num_threads: int = 1) -> ServiceProcess:
