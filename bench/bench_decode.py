@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import grpc
 
+from bench.step_gaps import table
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
 from tests.tiny_models import make_checkpoint
@@ -26,6 +29,8 @@ tenants:
   - {name: public, anonymous: true, proposers: [none], max_tokens: 4096, max_concurrent: 64}
 """
 PROMPT_TOKENS = 64
+DECODING_SECONDS = 0.4  # before a prompt comes in between
+TRACE = Path("build/trace.json")
 
 
 @contextmanager
@@ -49,9 +54,11 @@ def service(name: str, *options: str, seconds: float) -> Iterator[str]:
         process.wait(10)
 
 
-async def ask(stub: rpc.GenerationStub, index: int, num_tokens: int) -> list[tuple[float, int]]:
+async def ask(
+    stub: rpc.GenerationStub, index: int, num_tokens: int, prompt_tokens: int = PROMPT_TOKENS
+) -> list[tuple[float, int]]:
     """When how many tokens came."""
-    ids = [3 + (index * 7 + k) % 200 for k in range(PROMPT_TOKENS)]
+    ids = [3 + (index * 7 + k) % 200 for k in range(prompt_tokens)]
     request = pb.GenerateRequest(
         prompt=pb.Prompt(token_ids=pb.TokenIds(ids=ids)), temperature=0.0, max_tokens=num_tokens, ignore_eos=True
     )
@@ -70,39 +77,69 @@ async def measure(address: str, streams: int, num_tokens: int) -> None:
     print(f"{streams:>3} streams: {rate:.1f} tok/s, {1e3 * streams / rate:.3f} ms a token ({total} tokens)", flush=True)
 
 
+async def measure_beside_prefill(address: str, streams: int, num_tokens: int, prompt_tokens: int) -> None:
+    """Time per token of the streams before, while and after another one's prompt is computed."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = rpc.GenerationStub(channel)
+        decoding = asyncio.gather(*(ask(stub, i, num_tokens) for i in range(streams)))
+        await asyncio.sleep(DECODING_SECONDS)
+        began = time.perf_counter()
+        prompt = await ask(stub, streams, 1, prompt_tokens)
+        ended = prompt[-1][0]
+        arrivals = await decoding
+    alone = [gap for at, gap in token_gaps(arrivals) if at < began or at > ended + DECODING_SECONDS / 4]
+    beside = [gap for at, gap in token_gaps(arrivals) if began < at - gap and at < ended]
+    if not beside or not alone:
+        raise RuntimeError(f"no token came beside the prompt's {ended - began:.2f} s; ask for more of them")
+    normal, slowed = statistics.mean(alone), statistics.mean(beside)
+    print(
+        f"{streams} streams, {prompt_tokens} prompt tokens in {ended - began:.2f} s: {normal * 1e3:.2f} ms a token"
+        f" alone, {slowed * 1e3:.2f} beside: {slowed / normal:.2f} x (longest {max(beside) * 1e3:.1f} ms)",
+        flush=True,
+    )
+
+
+def token_gaps(arrivals: list[list[tuple[float, int]]]) -> Iterator[tuple[float, float]]:
+    """When each message came, and how long each of its tokens took since the one before."""
+    for stream in arrivals:
+        for (before, _), (at, count) in pairwise(stream):
+            yield at, (at - before) / count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--widen", default="8b")
+    parser.add_argument("--widen", default="8b", help="empty: the small model as it is")
     parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--trace", action="store_true", help="have the verifier write build/trace.json")
+    parser.add_argument("--trace", action="store_true", help="write build/trace.json, and say where the gaps go")
+    parser.add_argument("--prefill", type=int, default=0, help="a prompt of so many tokens beside 8 decoding streams")
     arguments = parser.parse_args()
+    max_model_len = 1024 + arguments.prefill
     with tempfile.TemporaryDirectory() as folder:
         model = make_checkpoint(
             Path(folder) / "model", vocab_size=49152, layers=2, hidden=576, intermediate_size=1536,
-            num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True, max_position_embeddings=2048,
+            num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
+            max_position_embeddings=max_model_len,
         )  # fmt: skip
         tenants = Path(folder) / "tenants.yaml"
         tenants.write_text(TENANTS)
         options = ["--model", str(model), "--device", arguments.device, "--widen", arguments.widen]
-        options += [
-            "--max-num-seqs",
-            "32",
-            "--max-num-batched-tokens",
-            "64",
-            "--max-model-len",
-            "1024",
-            "--log-level",
-            "warning",
-        ]
+        options += ["--max-num-seqs", "32", "--max-model-len", str(max_model_len), "--log-level", "warning"]
+        options += ["--max-num-batched-tokens", "512" if arguments.prefill else "64"]
         options += ["--kv-memory-mib", "6000" if arguments.device != "cpu" else "64"]
-        options += ["--trace", "build/trace.json"] if arguments.trace else []
+        options += ["--trace", str(TRACE)] if arguments.trace else []
         with (
             service("verifier_svc", *options, seconds=90) as verifier,
             service("gateway", "--verifier", verifier, "--tenants", str(tenants), seconds=30) as gateway,
         ):
-            for streams in (1, 1, 32, 32):
-                asyncio.run(measure(gateway, streams, arguments.tokens))
+            if arguments.prefill:
+                for _ in range(2):
+                    asyncio.run(measure_beside_prefill(gateway, 8, arguments.tokens, arguments.prefill))
+            else:
+                for streams in (1, 1, 32, 32):
+                    asyncio.run(measure(gateway, streams, arguments.tokens))
+    if arguments.trace:
+        print(*table(TRACE), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

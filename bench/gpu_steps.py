@@ -22,6 +22,11 @@ SANITIZED_KERNELS = (
 )
 SANITIZED_RUNNER = "test_graph_runner and (limited or ruled or greedy)"
 
+# Real services on cores that a GPU step leaves alone; the model is to lie in REAL_MODEL.
+REAL_MODEL = "/tmp/slipstream-model/smollm2-135m-instruct"
+EIGHT_CORES = ("env", "CUDA_VISIBLE_DEVICES=", "taskset", "-c", "0-7")
+OTHER_CORES = ("env", "CUDA_VISIBLE_DEVICES=", "taskset", "-c", "8-13")
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -31,6 +36,10 @@ class Step:
 
 def python(seconds: int, *arguments: str) -> Step:
     return Step(seconds, (sys.executable, *arguments))
+
+
+def on_cores(seconds: int, cores: tuple[str, ...], *arguments: str) -> Step:
+    return Step(seconds, (*cores, sys.executable, *arguments, "--model", REAL_MODEL))
 
 
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
@@ -51,4 +60,18 @@ STEPS = {
     "verify_not_near": python(30, "-m", "bench.bench_verify", "--only", "x 5 over", "--nothing-near"),
     "sweep_attention": python(20, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
+    "controller_cores": on_cores(
+        500,
+        EIGHT_CORES,
+        "-m",
+        "bench.bench_controller",
+        "--threads",
+        "6",
+        "--minutes",
+        "7.5",
+        "--json",
+        "build/controller_cores.json",
+    ),
+    "phases_cores": on_cores(150, OTHER_CORES, "-m", "bench.phases", "--threads", "4"),
+    "fairness_cores": on_cores(240, OTHER_CORES, "-m", "bench.fairness", "--seconds", "60"),
 }

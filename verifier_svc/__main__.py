@@ -15,6 +15,9 @@ from slipstream.wire.tls import server_tls
 from verifier_svc.config import DEFAULT_LISTEN, VerifierConfig
 from verifier_svc.service import serve_verifier
 
+PromptTokensBeside = Annotated[
+    int, typer.Option(help="Most prompt tokens of a step in which others decode; 0: 240 on a GPU, no bound on a CPU.")
+]
 NgramFallback = Annotated[bool, typer.Option(help="Draft by n-gram here when a sequence that allows it has no drafts.")]
 Features = Annotated[
     Path | None, typer.Option(help="Folder of the EAGLE-3 head whose drafters get features from here.")
@@ -39,6 +42,7 @@ def main(
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences in the batch.")] = 64,
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_waiting: Annotated[int, typer.Option(help="Most sequences that queue for a place in the batch.")] = 256,
+    prompt_tokens_beside: PromptTokensBeside = 0,
     ngram_fallback: NgramFallback = True,
     features: Features = None,
     num_threads: command_line.NumThreads = 1,
@@ -80,6 +84,7 @@ def main(
             otlp_endpoint=otlp_endpoint,
             name=name,
             max_waiting=max_waiting,
+            prompt_tokens_beside=prompt_tokens_beside,
             ngram_fallback=ngram_fallback,
             trace=trace,
         )

@@ -11,6 +11,7 @@ from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ServerTls
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
+GPU_PROMPT_TOKENS_BESIDE = 240  # with the tokens of some that decode a step of 256: half as long again as without
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +25,7 @@ class VerifierConfig:
     otlp_endpoint: str = ""  # of the collector that gets traces; empty = there are none
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch
+    prompt_tokens_beside: int = 0  # most prompt tokens of a step in which others decode; 0 = what suits the device
     ngram_fallback: bool = True  # drafts by n-gram here when a sequence that allows it has no drafts
     trace: Path | None = None  # where to write what happened when (slipstream/timeline.py); None = nowhere
     max_queued_messages: int = 1024  # of one stream, before a gateway that does not read is cut off
@@ -33,9 +35,14 @@ class VerifierConfig:
         check_endpoint(self.otlp_endpoint)
         if self.trace is not None and not self.trace.resolve().parent.is_dir():
             raise ValueError(f"trace is {self.trace}, whose folder does not exist; make it first")
-        for name, least in (("max_waiting", 0), ("max_queued_messages", 1)):
+        for name, least in (("max_waiting", 0), ("prompt_tokens_beside", 0), ("max_queued_messages", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")
+
+    @property
+    def most_prompt_tokens_beside(self) -> int:
+        """0: the step's whole budget. A CPU's steps have none to spare: on it a prompt costs by the token anyway."""
+        return self.prompt_tokens_beside or (0 if self.engine.device == "cpu" else GPU_PROMPT_TOKENS_BESIDE)
 
     @property
     def model_name(self) -> str:

@@ -89,7 +89,7 @@ class GraphRunner(ModelRunner):
                 break
             for tapped in (False, True) if self.feature_tap else (False,):
                 self._prepare(bucket, tapped)
-        self._buckets = sorted({key[0] for key in (*self._passes, *self._steps)})
+        self._buckets = sorted({*(bucket for bucket, _ in self._passes), *(bucket for bucket, *_ in self._steps)})
         _LOG.info("captured %d graphs in %d MiB", self.num_graphs, self._capture.num_bytes >> 20)
 
     @property

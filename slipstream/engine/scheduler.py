@@ -30,7 +30,10 @@ class Scheduler:
     again. The oldest always gets on.
     """
 
-    def __init__(self, *, max_num_seqs: int, max_num_batched_tokens: int, max_waiting: int) -> None:
+    def __init__(
+        self, *, max_num_seqs: int, max_num_batched_tokens: int, max_waiting: int, prompt_tokens_beside: int = 0
+    ) -> None:
+        """`prompt_tokens_beside`: most prompt tokens of a step in which others decode; 0 bounds them by the budget."""
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens is {max_num_batched_tokens}; it must be >= max_num_seqs, {max_num_seqs}: "
@@ -39,6 +42,7 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._max_tokens = max_num_batched_tokens
         self._max_waiting = max_waiting
+        self._prompt_tokens_beside = prompt_tokens_beside or max_num_batched_tokens
         self._running: list[EngineSequence] = []  # oldest first
         self._waiting: deque[EngineSequence] = deque()
         self._shares: dict[EngineSequence, Share] = {}
@@ -76,6 +80,8 @@ class Scheduler:
         decoding = [sequence for sequence in self._running if not _is_prompt(sequence)]
         self._give_tokens(decoding)
         self._give_drafts(decoding, allowance)
+        if decoding:
+            self._budget = min(self._budget, self._prompt_tokens_beside)
         self._give_tokens([sequence for sequence in self._running if _is_prompt(sequence)])
         if len(self._running) == num_running:  # who was just preempted must not push out others
             self._admit()

@@ -45,6 +45,20 @@ def test_decoding_goes_before_prompts_and_keeps_going_beside_them():
     assert [(share.sequence, share.num_tokens) for share in shares] == [(first, 1), (second, 29)]
 
 
+def test_a_prompt_beside_decoding_sequences_is_computed_in_smaller_chunks_and_alone_in_whole_ones():
+    pool, scheduler = BlockPool(64, 4), make_scheduler(prompt_tokens_beside=10)
+    decoding, prompt = make_sequence(pool, 4, num_draft_tokens=2), make_sequence(pool, 60, 100, max_len=100)
+    scheduler.add(decoding)
+    run_step(scheduler)
+    scheduler.add(prompt)
+    for _ in range(2):
+        shares = {share.sequence: share for share in run_step(scheduler)}
+        assert (shares[decoding].num_draft_tokens, shares[prompt].num_tokens) == (2, 10)
+    scheduler.remove(decoding)
+    (share,) = run_step(scheduler)
+    assert share.num_tokens == 32
+
+
 def test_every_running_sequence_gets_its_token_however_many_drafts_are_allowed():
     pool, scheduler = BlockPool(64, 4), make_scheduler(max_num_batched_tokens=8)
     for i in range(4):
