@@ -38,8 +38,8 @@ def python(seconds: int, *arguments: str) -> Step:
     return Step(seconds, (sys.executable, *arguments))
 
 
-def on_cores(seconds: int, cores: tuple[str, ...], *arguments: str) -> Step:
-    return Step(seconds, (*cores, sys.executable, *arguments, "--model", REAL_MODEL))
+def on_cores(seconds: int, cores: tuple[str, ...], module: str, *arguments: str) -> Step:
+    return Step(seconds, (*cores, sys.executable, "-m", module, "--model", REAL_MODEL, *arguments))
 
 
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
@@ -63,15 +63,9 @@ STEPS = {
     "controller_cores": on_cores(
         500,
         EIGHT_CORES,
-        "-m",
         "bench.bench_controller",
-        "--threads",
-        "6",
-        "--minutes",
-        "7.5",
-        "--json",
-        "build/controller_cores.json",
+        *"--threads 6 --minutes 7.5 --json build/controller_cores.json".split(),
     ),
-    "phases_cores": on_cores(150, OTHER_CORES, "-m", "bench.phases", "--threads", "4"),
-    "fairness_cores": on_cores(240, OTHER_CORES, "-m", "bench.fairness", "--seconds", "60"),
+    "phases_cores": on_cores(150, OTHER_CORES, "bench.phases", "--threads", "4"),
+    "fairness_cores": on_cores(240, OTHER_CORES, "bench.fairness", "--seconds", "60"),
 }
