@@ -61,10 +61,7 @@ STEPS = {
     "sweep_attention": python(20, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
     "controller_cores": on_cores(
-        500,
-        EIGHT_CORES,
-        "bench.bench_controller",
-        *"--threads 6 --minutes 7.5 --json build/controller_cores.json".split(),
+        500, EIGHT_CORES, "bench.bench_controller", "--threads=6", "--minutes=7.5", "--json=build/controller_cores.json"
     ),
     "phases_cores": on_cores(150, OTHER_CORES, "bench.phases", "--threads", "4"),
     "fairness_cores": on_cores(240, OTHER_CORES, "bench.fairness", "--seconds", "60"),

@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=default_model_dir() / "smollm2-135m-instruct")
     parser.add_argument("--draft-model", type=Path, default=find_draft_model(DRAFTERS))
     parser.add_argument("--threads", type=int, default=0, help="of the verifier; by default all cores")
-    parser.add_argument("--streams", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=1)
     parser.add_argument("--stories", type=int, default=6, help="of each half of a phase")
     parser.add_argument("--tokens", type=int, default=96, help="of a story")
     parser.add_argument("--json", type=Path)
