@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 from drafter_svc.adapter_folder import AdapterFolder
@@ -29,6 +28,7 @@ from slipstream.models.loader import load_config, open_checkpoint
 from slipstream.telemetry.otlp import exporting
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.timeline import NO_TIMELINE, Timeline
+from slipstream.version import version
 from slipstream.wire import server
 from slipstream.wire.part import Failure, Part
 from slipstream.wire.v1 import drafter_pb2, drafter_pb2_grpc
@@ -48,7 +48,7 @@ def make_drafter(config: DrafterConfig, timeline: Timeline = NO_TIMELINE) -> Dra
         max_model_len=proposer.limits.max_model_len,
         dtype=config.engine.dtype,
         device=config.engine.device,
-        version=version("slipstream"),
+        version=version(),
         proposers=(config.proposer,),
         features=feature_fingerprint(config.engine.model) if proposer.limits.feature_size else "",
     )

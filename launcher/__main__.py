@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version as package_version
 
 import typer
 
 from launcher import train
 from launcher.cli import adapters, ask, evaluate, models, policy, serve
 from slipstream import errors
+from slipstream.version import version as package_version
 
 CALLERS_MISTAKES = (ValueError, errors.UnknownModel, errors.Unauthenticated, errors.VocabularyMismatch)
 OTHER_FAILURES = (RuntimeError, OSError)  # ours derive from RuntimeError
@@ -37,7 +37,7 @@ def main() -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
-    print(f"slipstream {package_version('slipstream')}")
+    print(f"slipstream {package_version()}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
-from importlib.metadata import version
 
 from slipstream.engine.engine_thread import EngineThread, apart
 from slipstream.engine.lane import own_lane
@@ -20,6 +19,7 @@ from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.telemetry.otlp import exporting
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.timeline import NO_TIMELINE, Timeline, timeline_in
+from slipstream.version import version
 from slipstream.wire import server
 from slipstream.wire.part import Failure, Part
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
@@ -71,7 +71,7 @@ def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
         stop_token_ids=served.eos_token_ids,
         dtype=config.engine.dtype,
         device=config.engine.device,
-        version=version("slipstream"),
+        version=version(),
         kv_blocks_total=pool.num_blocks,
         kv_block_size=pool.block_size,
         kv_blocks_used=pool.num_used,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any, Final
 
 import grpc
@@ -22,7 +21,8 @@ from gateway.kserve.stream import InferStream
 from gateway.policy.tenants import Tenant
 
 SERVICE_NAME: Final = str(pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name)
-EXTENSIONS: Final = ("model_configuration", "model_repository", "statistics", "system_shared_memory")
+EXTENSIONS: Final = ("model_configuration", "model_repository", "statistics", "system_shared_memory")from slipstream.version import version
+
 
 
 class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # made without types
@@ -40,7 +40,7 @@ class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
         return pb.ServerReadyResponse(ready=self._gateway.is_serving)
 
     async def ServerMetadata(self, request: Any, context: Context) -> Any:
-        return pb.ServerMetadataResponse(name="slipstream", version=version("slipstream"), extensions=EXTENSIONS)
+        return pb.ServerMetadataResponse(name="slipstream", version=version(), extensions=EXTENSIONS)
 
     async def ModelReady(self, request: Any, context: Context) -> Any:
         tenant_of(self._gateway, context)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from slipstream.metrics.instruments import Instrument
+from slipstream.version import version
 
 MAX_PORT = 65535
 
@@ -23,7 +23,7 @@ class _Exporter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("slipstream_build_info", "Always 1.", labels=("service", "version"))
-        build.add_metric((self._service, version("slipstream")), 1)
+        build.add_metric((self._service, version()), 1)
         yield build
         for instrument in self._instruments:
             yield from instrument.collect()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from slipstream.telemetry.spans import NO_TRACER, Attribute, Span, Tracer
+from slipstream.version import version
 
 TRACES_PATH: Final = "/v1/traces"
 EXPORT_SECONDS: Final = 5.0  # for one batch; a collector that is slow or gone costs spans, and no request waits
@@ -95,7 +95,7 @@ def _provider(endpoint: str, service: str) -> Any:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    resource = Resource({"service.name": f"slipstream-{service}", "service.version": version("slipstream")})
+    resource = Resource({"service.name": f"slipstream-{service}", "service.version": version()})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint.removesuffix(TRACES_PATH).rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=DELAY_MS))
