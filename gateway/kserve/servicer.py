@@ -19,10 +19,10 @@ from gateway.kserve.inference import Inference
 from gateway.kserve.shared_memory import Region, SharedMemoryRegions
 from gateway.kserve.stream import InferStream
 from gateway.policy.tenants import Tenant
+from slipstream.version import version
 
 SERVICE_NAME: Final = str(pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name)
-EXTENSIONS: Final = ("model_configuration", "model_repository", "statistics", "system_shared_memory")from slipstream.version import version
-
+EXTENSIONS: Final = ("model_configuration", "model_repository", "statistics", "system_shared_memory")
 
 
 class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # made without types
