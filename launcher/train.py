@@ -83,7 +83,7 @@ def eagle3(
     loss: options.Loss = "lk_hybrid",
     temperature: options.Temperature = 1.0,
     shared_head: Annotated[
-        bool, typer.Option("--shared-head", help="Store no lm_head; only this project's loader does without.")
+        bool, typer.Option("--shared-head", help="Store int8 rows and no lm_head, for this project's loader only.")
     ] = False,
     compiled: options.Compiled = False,
     seed: options.Seed = 0,

@@ -2,10 +2,9 @@
 
 A folder holds config.json, with an entry `slipstream_draft` that names the target, and model.safetensors, with
 
-    NAME.int8   int8 [rows, columns]   one matrix of the model by its Hugging Face name
-    NAME.scale  fp16 [rows]            row i of the matrix is int8[i] * scale[i]
-    NAME        fp32                   what is no matrix: norms and biases
-    d2t         int64 [draft vocab]    draft token i is the target's token i + d2t[i]
+    NAME.int8, NAME.scale    each matrix by its Hugging Face name (int8_rows.py)
+    NAME                     fp32, what is no matrix: norms and biases
+    d2t                      int64 [draft vocab]: draft token i is the target's token i + d2t[i]
 
 Embedding and head are the target's; of its head only the draft's rows are used.
 """
@@ -24,13 +23,13 @@ from safetensors.torch import save_file
 from slipstream.config import default_model_dir
 from slipstream.errors import CheckpointError
 from slipstream.models.checkpoint import WEIGHTS, Checkpoint, SafetensorsCheckpoint, read_json
+from slipstream.models.int8_rows import as_int8_rows, whole
 
 MARK = "slipstream_draft"
 FORMAT = "int8-rows"
 OFFSETS = "d2t"
 OFFSETS_FILE = "d2t.safetensors"
 SHARED = ("model.embed_tokens.weight", "lm_head.weight")  # taken from the target
-_INT8, _SCALE = ".int8", ".scale"
 
 
 class DraftCheckpoint:
@@ -48,15 +47,8 @@ class DraftCheckpoint:
 
     def tensors(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
         yield from (entry for entry in self._target.tensors() if entry[0] in SHARED)
-        stored = {name: (file, tensor) for name, file, tensor in SafetensorsCheckpoint(self.path).tensors()}
-        for name, (file, tensor) in stored.items():
-            if name.endswith(_INT8):
-                name = name.removesuffix(_INT8)
-                if name + _SCALE not in stored:
-                    raise CheckpointError(f"{file}: tensor {name + _SCALE} is missing")
-                yield name, file, dequantize_rows(tensor, stored[name + _SCALE][1])
-            elif name != OFFSETS and not name.endswith(_SCALE):
-                yield name, file, tensor
+        own = whole(SafetensorsCheckpoint(self.path).tensors())
+        yield from (entry for entry in own if entry[0] != OFFSETS)
 
     def stored(self) -> Iterator[tuple[str, Path, torch.Tensor]]:
         return self.tensors()
@@ -96,7 +88,7 @@ def save_draft(
     tensors = {OFFSETS: tokens.cpu() - torch.arange(len(tokens))}
     for name, weight in weights.items():
         if weight.dim() == 2:
-            tensors[name + _INT8], tensors[name + _SCALE] = quantize_rows(weight.cpu().float())
+            tensors |= as_int8_rows(name, weight)
         else:
             tensors[name] = weight.cpu().float().contiguous()
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,16 +96,6 @@ def save_draft(
     (folder / WEIGHTS).chmod(0o644)
     entries = {**config, "draft_vocab_size": len(tokens), MARK: {"format": FORMAT, "target": target}}
     (folder / "config.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-
-
-def quantize_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, columns] fp32 to int8 of the same shape and fp16 [rows]."""
-    scale = (weight.abs().amax(1) / 127).clamp_min(2.0**-24).half()
-    return (weight / scale.float()[:, None]).round().clamp(-127, 127).to(torch.int8), scale
-
-
-def dequantize_rows(quantized: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return quantized.float() * scale.float()[:, None]
 
 
 def draft_tokens(path: Path) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ A folder holds config.json (eagle3_config.py) and model.safetensors, or pytorch_
     d2t                                                 int64 [draft vocab]: draft token i is token i + d2t[i]
     t2d                                                 bool [vocab]: which tokens those are
 
-d2t and t2d may be absent if the draft vocabulary is the whole one.
+d2t and t2d may be absent if the draft vocabulary is the whole one. Ours may hold matrices as int8 rows (int8_rows.py).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from slipstream.errors import CheckpointError
 from slipstream.models.checkpoint import WEIGHTS, Checkpoint, SafetensorsCheckpoint, read_json
 from slipstream.models.eagle3 import Eagle3Model, FeatureProjection
 from slipstream.models.eagle3_config import ARCHITECTURE, Eagle3Config
+from slipstream.models.int8_rows import as_int8_rows, whole
 from slipstream.models.weight_names import Slot
 
 FC: Final = "fc.weight"
@@ -107,9 +108,14 @@ def save_eagle3(
     config: Eagle3Config,
     weights: Mapping[str, torch.Tensor],  # by name; lm_head and embed_tokens only if they are the head's own
     target_ids: torch.Tensor | None,  # [draft vocab]; None = the whole vocabulary
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype | None = torch.bfloat16,  # None = matrices as int8 rows, the others in fp32
 ) -> None:
-    tensors = {name: weight.detach().to("cpu", dtype).contiguous() for name, weight in weights.items()}
+    tensors: dict[str, torch.Tensor] = {}
+    for name, weight in weights.items():
+        if dtype is None and weight.dim() == 2:
+            tensors |= as_int8_rows(name, weight)
+        else:
+            tensors[name] = weight.detach().to("cpu", dtype or torch.float32).contiguous()
     if target_ids is not None:
         ids = target_ids.cpu()
         tensors[TO_TARGET] = ids - torch.arange(len(ids))
@@ -117,7 +123,7 @@ def save_eagle3(
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / WEIGHTS).chmod(0o644)
-    entries = config.to_hf() | {"torch_dtype": str(dtype).removeprefix("torch.")}
+    entries = config.to_hf() | {"torch_dtype": str(dtype or torch.bfloat16).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
 
 
@@ -230,7 +236,7 @@ def _lent(target: Checkpoint, name: str) -> torch.Tensor:
 
 
 def _read(path: Path, only: str = "") -> Stored:
-    return {name: (file, tensor) for name, file, tensor in _tensors(path) if only in ("", name)}
+    return {name: (file, tensor) for name, file, tensor in whole(_tensors(path)) if only in ("", name)}
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Path, torch.Tensor]]:

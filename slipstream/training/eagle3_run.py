@@ -39,9 +39,10 @@ def train_eagle3(
 def _finish(places: Places, training: Eagle3Training, material: Material, record: Mapping[str, object]) -> Acceptance:
     """Stores the head and measures it as it will be loaded."""
     weights = dict(training.master.weights)
-    if not training.settings.shared_head:
+    small = training.settings.shared_head
+    if not small:
         weights[HEAD] = target_head(material.target)[material.tokens.to(material.target.embedding.device)]
-    save_eagle3(places.out, training.head.config, weights, material.tokens)
+    save_eagle3(places.out, training.head.config, weights, material.tokens, None if small else torch.bfloat16)
     _load_into(training, places)
     acceptance = training.acceptance(material.held_out)
     facts = {

@@ -66,7 +66,9 @@ class Eagle3Settings:
     weight_decay: float = 0.05
     loss_chunk: int = 8192  # tokens whose logits exist at a time
     num_draft_tokens: int = 5  # K of the reported acceptance
-    shared_head: bool = False  # store no lm_head: the target's rows by d2t, which only this project's loader takes
+    shared_head: bool = (
+        False  # store int8 rows and no lm_head, the target's rows by d2t: for this project's loader only
+    )
     compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
     seed: int = 0
 

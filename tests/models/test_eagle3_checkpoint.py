@@ -113,6 +113,20 @@ def test_what_is_written_reads_back_and_has_the_formats_names(draft_ids: list[in
     assert load_projection(tmp_path / "again", torch.float32, CPU).size == HIDDEN
 
 
+def test_int8_rows_read_back_but_for_the_rounding_and_take_a_quarter(tmp_path: Path) -> None:
+    first = make_head(tmp_path / "first", DRAFT_IDS)
+    weights = without(load_file(first / "model.safetensors"), "d2t", "t2d", "lm_head.weight", "embed_tokens.weight")
+    config, small = load_eagle3_config(first), tmp_path / "small"
+    save_eagle3(small, config, weights, torch.tensor(DRAFT_IDS), dtype=None)
+    matrices = [weight for weight in weights.values() if weight.dim() == 2]
+    stored = load_file(small / "model.safetensors")
+    assert sum(t.nbytes for name, t in stored.items() if name.endswith(".int8")) * 4 == sum(m.nbytes for m in matrices)
+    read = load_projection(small, torch.float32, CPU).fc
+    assert read is not None
+    largest = float(weights["fc.weight"].abs().max())
+    torch.testing.assert_close(read.weight, weights["fc.weight"], rtol=0, atol=largest / 127)
+
+
 def test_the_fingerprint_tells_projections_and_layers_apart_and_nothing_else(tmp_path: Path) -> None:
     eagle = {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
     heads = [
