@@ -1,12 +1,15 @@
 """Serving, measured at its clients, for each way of drafting beside plain decoding of the same run.
 
-    python -m bench.bench_serving [--device cuda --drafter-device cuda:1 --widen 8b] [--draft-model DIR]
-        [--streams 1,8,32,64] [--temperatures 0,1] [--seconds 5] [--json FILE] [--plot FILE]
+    python -m bench.bench_serving [--device cuda --drafter-device cuda:1 --widen 8b] [--placement one_process]
+        [--draft-model DIR | --round-bits 4] [--streams 1,8,32,64] [--temperatures 0,1] [--seconds 5] [--minutes M]
+        [--json FILE] [--plot FILE]
 
-Verifier, drafters and gateway run as processes of their own; prompts are those of bench/prompts. Every point takes
-`--seconds`, whatever is measured in it: proposers x enumeration off and on x modes (where T > 0) x streams. After each
-one a line: tokens a second and how many times plain, times, acceptance, hits, and where a pass's time went.
-`bench.simulate --against FILE` predicts the same figures. `--plot` needs matplotlib (`pip install slipstream[eval]`).
+Gateway, verifier and drafters run as processes, the last two as one if asked; prompts are those of bench/prompts.
+Every point takes `--seconds`, whatever is measured in it: proposers x enumeration on and off x modes (where T > 0) x
+streams. What is worth most comes first, and `--minutes` ends it, start included. After each one a line: tokens a second
+and how many times plain, times, acceptance, hits, and where a pass's time went. `--round-bits 4` drafts with the target
+itself, rounded. `bench.simulate --against FILE` predicts the same figures. `--plot` needs matplotlib
+(`pip install slipstream[eval]`).
 """
 
 from __future__ import annotations
@@ -14,59 +17,33 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import platform
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from bench.clients import Felt, ask_for
-from bench.live_services import Drafter, Running, Services, running
+from bench.live_services import PLACEMENTS, SEPARATE, Drafter, Running, Services, running
 from bench.scraped import Scraped
 from bench.serving_point import NONE, Point, Policy, make_point
+from bench.serving_sweep import Sweep
 from gateway.policy.tenants import DRAFT_MODEL, EAGLE3, PARD
 from launcher.prompt_file import load_prompts
 from launcher.request_options import RequestOptions
 from slipstream.config import default_model_dir
+from slipstream.models.derive import round_weights
 from slipstream.proposers.ngram import NAME as NGRAM
 
 PROMPTS: Final = Path(__file__).with_name("prompts") / "chat_eval.jsonl"
-WARM_SECONDS: Final = 2.0  # of each policy, before anything counts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep:
-    """What is asked."""
-
-    proposers: tuple[str, ...]
-    streams: tuple[int, ...] = (1, 8, 32, 64)
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    modes: tuple[str, ...] = ("ratio", "coupled")
-    num_draft_tokens: int = 5
-    fan_out: int = 8  # where enumeration is on
-    num_tokens: int = 128  # of an answer
-    seconds: float = 5.0  # of a point
-
-    def policies(self) -> Iterator[Policy]:
-        """Plain decoding first."""
-        yield Policy(proposer=NONE)
-        for proposer in self.proposers:
-            fan_outs = (0,) if proposer == NGRAM else (0, self.fan_out)
-            for mode in self.modes if proposer != NONE else ():
-                for fan_out in fan_outs:
-                    yield Policy(proposer=proposer, mode=mode, num_draft_tokens=self.num_draft_tokens, fan_out=fan_out)
-
-    def points(self) -> Iterator[tuple[Policy, float, int]]:
-        """At T = 0 both modes are one."""
-        for temperature in self.temperatures:
-            for num_streams in self.streams:
-                for policy in self.policies():
-                    if temperature > 0 or policy.mode == self.modes[0] or policy.proposer == NONE:
-                        yield policy, temperature, num_streams
-
-
-def measure(services: Services, sweep: Sweep, prompts: Sequence[str]) -> Iterator[Point]:
+def measure(services: Services, sweep: Sweep, prompts: Sequence[str], until: float = math.inf) -> Iterator[Point]:
+    """As many points as can be ended by `until`, by time.monotonic()."""
     tenants = [policy.as_tenant for policy in sweep.policies()]
     with running(services, tenants) as live, asyncio.Runner() as runner:  # grpc.aio wants one event loop for good
 
@@ -75,9 +52,10 @@ def measure(services: Services, sweep: Sweep, prompts: Sequence[str]) -> Iterato
             address = live.gateway.address
             return runner.run(ask_for(address, policy.name, prompts, options, streams=streams, seconds=seconds))
 
-        for policy in sweep.policies():  # so that nothing is done for the first time in what is measured
-            ask(policy, 0.0, 1, min(WARM_SECONDS, sweep.seconds))
         for policy, temperature, streams in sweep.points():
+            if time.monotonic() + sweep.warm_seconds + sweep.seconds > until:
+                return
+            ask(policy, temperature, streams, sweep.warm_seconds)  # so that nothing counts that is done the first time
             before = _scrape(live)
             felt = ask(policy, temperature, streams, sweep.seconds)
             counted = {name: after.since(before[name]) for name, after in _scrape(live).items()}
@@ -87,8 +65,7 @@ def measure(services: Services, sweep: Sweep, prompts: Sequence[str]) -> Iterato
 
 
 def _scrape(live: Running) -> dict[str, Scraped]:
-    services = {"verifier": live.verifier, "gateway": live.gateway, **live.drafters}
-    return {name: Scraped.of(service.metrics_address) for name, service in services.items()}
+    return {name: Scraped.of(address) for name, address in live.metrics.items()}
 
 
 HEADER: Final = (
@@ -152,48 +129,99 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, default=default_model_dir() / "smollm2-135m-instruct")
     for name in ("--draft-model", "--eagle3", "--pard"):
         parser.add_argument(name, type=Path, help="folder; without it this proposer is left out")
+    parser.add_argument("--round-bits", type=int, default=0, help="draft with the target, rounded to so many bits")
+    parser.add_argument("--placement", choices=PLACEMENTS, default=SEPARATE)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--drafter-device", default="", help="by default the verifier's")
+    parser.add_argument("--drafter-cores", default="", help="those of a drafter on a CPU, as taskset names them")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--widen", default="")
     parser.add_argument("--kv-memory-mib", type=int, default=512)
+    parser.add_argument("--drafter-kv-memory-mib", type=int, default=512)
+    parser.add_argument("--max-model-len", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="of the verifier")
+    parser.add_argument("--drafter-threads", type=int, default=1)
     for name, default in (("--streams", "1,8,32,64"), ("--temperatures", "0,1"), ("--modes", "ratio,coupled")):
         parser.add_argument(name, default=default)
-    parser.add_argument("--proposers", default="", help="by default ngram and those with a folder")
+    parser.add_argument("--proposers", default="", help="by default those with a folder, then ngram")
     for option, number in (("--draft-tokens", 5), ("--fan-out", 8), ("--tokens", 128)):
         parser.add_argument(option, type=int, default=number)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each point")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of all")
     parser.add_argument("--prompts", type=Path, default=PROMPTS)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    for name in ("--json", "--plot", "--trace"):
+        parser.add_argument(name, type=Path)
     return parser.parse_args()
 
 
-def main() -> None:
-    asked = parse()
-    folders = {DRAFT_MODEL: asked.draft_model, EAGLE3: asked.eagle3, PARD: asked.pard}
-    device = asked.drafter_device or asked.device
-    drafters = tuple(Drafter(model=path, proposer=name, device=device) for name, path in folders.items() if path)
-    services = Services(
+def asked_services(asked: argparse.Namespace, draft_model: Path | None) -> Services:
+    folders = {DRAFT_MODEL: draft_model, EAGLE3: asked.eagle3, PARD: asked.pard}
+    drafters = tuple(
+        Drafter(
+            model=path,
+            proposer=name,
+            device=asked.drafter_device or asked.device,
+            num_threads=asked.drafter_threads,
+            cores=asked.drafter_cores,
+            kv_memory_mib=asked.drafter_kv_memory_mib,
+        )
+        for name, path in folders.items()
+        if path
+    )
+    return Services(
         model=asked.model, device=asked.device, dtype=asked.dtype, widen=asked.widen, num_threads=asked.threads,
-        kv_memory_mib=asked.kv_memory_mib, drafters=drafters,
+        kv_memory_mib=asked.kv_memory_mib, max_model_len=asked.max_model_len, max_num_seqs=max(streams_of(asked)),
+        trace=asked.trace, drafters=drafters, placement=asked.placement,
     )  # fmt: skip
-    sweep = Sweep(
-        proposers=tuple(asked.proposers.split(",")) if asked.proposers else (NGRAM, *(d.proposer for d in drafters)),
-        streams=tuple(int(number) for number in asked.streams.split(",")),
-        temperatures=tuple(float(number) for number in asked.temperatures.split(",")),
-        modes=tuple(asked.modes.split(",")),
-        num_draft_tokens=asked.draft_tokens, fan_out=asked.fan_out, num_tokens=asked.tokens, seconds=asked.seconds,
+
+
+def asked_sweep(asked: argparse.Namespace, services: Services) -> Sweep:
+    with_models = tuple(drafter.proposer for drafter in services.drafters)
+    return Sweep(
+        proposers=tuple(asked.proposers.split(",")) if asked.proposers else (*with_models, NGRAM),
+        streams=streams_of(asked), temperatures=tuple(float(number) for number in asked.temperatures.split(",")),
+        modes=tuple(asked.modes.split(",")), num_draft_tokens=asked.draft_tokens, fan_out=asked.fan_out,
+        num_tokens=asked.tokens, seconds=asked.seconds,
     )  # fmt: skip
-    print(f"{hardware(asked.device)}; {asked.model.name} {asked.widen}, K = {asked.draft_tokens}\n{HEADER}", flush=True)
+
+
+def streams_of(asked: argparse.Namespace) -> tuple[int, ...]:
+    return tuple(int(number) for number in asked.streams.split(","))
+
+
+def rounded(model: Path, bits: int, folder: Path) -> Path:
+    """Its greedy tokens agree with the model's about three times in four at 4 bits."""
+    made = folder / f"{model.name}-{bits}-bits"
+    round_weights(model, made, bits=bits)
+    return made
+
+
+def run(asked: argparse.Namespace, services: Services, until: float) -> list[Point]:
     points: list[Point] = []
-    for point in measure(services, sweep, [prompt.text for prompt in load_prompts(asked.prompts)]):
+    about = {
+        "hardware": hardware(asked.device),
+        "placement": asked.placement,
+        "drafters": [d.model.name for d in services.drafters],
+    }
+    print(f"{about}; {asked.model.name} {asked.widen}, K = {asked.draft_tokens}\n{HEADER}", flush=True)
+    prompts = [prompt.text for prompt in load_prompts(asked.prompts)]
+    for point in measure(services, asked_sweep(asked, services), prompts, until):
         points.append(point)
         print(line(point, plain_beside(point, points)), flush=True)
         if asked.json:  # after each one: a run may be cut short
-            asked.json.write_text(json.dumps({"points": [asdict(one) for one in points]}))
-    if asked.plot:
+            asked.json.parent.mkdir(parents=True, exist_ok=True)
+            asked.json.write_text(json.dumps({**about, "points": [asdict(one) for one in points]}))
+    return points
+
+
+def main() -> None:
+    until, asked = time.monotonic(), parse()
+    until += 60 * asked.minutes
+    with tempfile.TemporaryDirectory() as folder:
+        is_rounded = asked.round_bits > 0
+        draft_model = rounded(asked.model, asked.round_bits, Path(folder)) if is_rounded else asked.draft_model
+        points = run(asked, asked_services(asked, draft_model), until)
+    if asked.plot and points:
         plot(points, asked.plot)
 
 

@@ -151,8 +151,7 @@ async def _bytes_each(live: Running, tenants: Path, streams: int, seconds: float
 
 
 def _scrape(live: Running) -> dict[str, Scraped]:
-    services = {"verifier": live.verifier, "gateway": live.gateway, "drafter": live.drafters["draft_model"]}
-    return {name: Scraped.of(service.metrics_address) for name, service in services.items()}
+    return {name.replace("draft_model", "drafter"): Scraped.of(address) for name, address in live.metrics.items()}
 
 
 def show(hops: Hops) -> None:

@@ -42,6 +42,18 @@ def on_cores(seconds: int, cores: tuple[str, ...], module: str, *arguments: str)
     return Step(seconds, (*cores, sys.executable, "-m", module, "--model", REAL_MODEL, *arguments))
 
 
+def serving(seconds: int, name: str, arguments: str) -> Step:
+    """One target of an 8B model's price, and who drafts for it; figures beside the logs, for bench.simulate."""
+    target = f"--model {REAL_MODEL} --device cuda --widen 8b --max-model-len 1024"
+    memory = "--kv-memory-mib 8000 --drafter-kv-memory-mib 3000"
+    told = f"--minutes {(seconds - 20) / 60:.2f} --json build/gpu_check/{name}.json"
+    return python(seconds, "-m", "bench.bench_serving", *f"{target} {memory} {told} {arguments}".split())
+
+
+DRAFT_LM = "--draft-model drafters/smollm2-135m-instruct-draft"
+ONE_PROCESS = "--placement one_process"
+ON_CORES = "--drafter-device cpu --drafter-threads 4 --drafter-cores 8-11 --streams 1,8,32"
+TRACED = "--streams 1 --temperatures 0 --seconds 1.5 --trace build/gpu_check/trace.json"
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
 STEPS = {
     "tests": python(75, *PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS),
@@ -60,6 +72,11 @@ STEPS = {
     "verify_not_near": python(30, "-m", "bench.bench_verify", "--only", "x 5 over", "--nothing-near"),
     "sweep_attention": python(20, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
+    "serving": serving(110, "serving", f"{ONE_PROCESS} {DRAFT_LM} --seconds 2.5"),
+    "serving_rounded": serving(90, "serving_rounded", f"{ONE_PROCESS} --round-bits 4 --seconds 2.5"),
+    "serving_separate": serving(80, "serving_separate", f"{DRAFT_LM} --temperatures 0 --seconds 2.5"),
+    "serving_cores": serving(70, "serving_cores", f"{DRAFT_LM} {ON_CORES} --temperatures 0 --seconds 2.5"),
+    "serving_trace": serving(45, "serving_trace", f"{ONE_PROCESS} {DRAFT_LM} {TRACED}"),
     "controller_cores": on_cores(
         500, EIGHT_CORES, "bench.bench_controller", "--threads=6", "--minutes=7.5", "--json=build/controller_cores.json"
     ),

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
+from launcher import host
 from launcher.processes import ProcessConfig, Processes, ServiceProcess
-from launcher.stack import Stack, single_machine, start_stack
 from slipstream.config import service_environment
 
 START_SECONDS = 300.0  # a large model and its graphs
+OWN: Final = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--log-level", "warning")
+SEPARATE: Final = "separate"
+ONE_PROCESS: Final = "one_process"
+PLACEMENTS: Final = (SEPARATE, ONE_PROCESS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,11 +29,14 @@ class Drafter:
     model: Path
     proposer: str
     device: str = "cpu"
+    num_threads: int = 1
+    cores: str = ""  # those it may use, as taskset names them; empty: any
+    kv_memory_mib: int = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Services:
-    """What is started."""
+    """What is started. Raises ValueError if there is no such placement."""
 
     model: Path
     device: str = "cpu"
@@ -37,20 +44,35 @@ class Services:
     widen: str = ""
     num_threads: int = 1
     max_num_seqs: int = 64
+    max_model_len: int = 0
     kv_memory_mib: int = 512
+    trace: Path | None = None  # where the verifier writes its timeline
     drafters: tuple[Drafter, ...] = ()
+    placement: str = SEPARATE
+
+    def __post_init__(self) -> None:
+        if self.placement not in PLACEMENTS:
+            raise ValueError(f"placement is {self.placement!r}; it must be one of {', '.join(PLACEMENTS)}")
+        if self.placement == ONE_PROCESS and len(self.drafters) != 1:
+            raise ValueError(f"placement is {ONE_PROCESS} and there are {len(self.drafters)} drafters; give one")
 
     @property
     def overlaps(self) -> bool:
-        """Whether verifier and drafters compute at one time: on devices, not on the same cores."""
-        return all(drafter.device != self.device for drafter in self.drafters)
+        """Whether verifier and drafters compute at one time: they do unless they share cores."""
+        return self.device != "cpu" or all(drafter.device != "cpu" or drafter.cores for drafter in self.drafters)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     verifier: ServiceProcess
-    drafters: dict[str, ServiceProcess]  # by proposer
+    drafters: Mapping[str, ServiceProcess]  # by proposer; perhaps the verifier's own process
     gateway: ServiceProcess
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Where each service shows its own: verifier, gateway, drafters by proposer."""
+        of_drafters = {name: process.metrics_addresses["drafter"] for name, process in self.drafters.items()}
+        return {"verifier": self.verifier.metrics_address, "gateway": self.gateway.metrics_address, **of_drafters}
 
 
 @contextmanager
@@ -58,46 +80,23 @@ def running(services: Services, tenants: Sequence[dict[str, Any]]) -> Iterator[R
     """All of them, until the block ends. Raises ServiceFailed."""
     config = ProcessConfig(start_seconds=START_SECONDS)
     with tempfile.TemporaryDirectory() as folder, Processes(config) as processes:
-        head = next((drafter.model for drafter in services.drafters if drafter.proposer == "eagle3"), None)
-        features = ("--features", str(head)) if head is not None else ()
-        verifier = start(processes, "verifier_svc", *_verifier_options(services), *features)
-        loading = {
-            d.proposer: start(processes, "drafter_svc", *_drafter_options(services, d)) for d in services.drafters
-        }
+        make = _one_process if services.placement == ONE_PROCESS else _separate
+        verifier, drafters = make(processes, services)
         addresses = ["--verifier", processes.wait_ready(verifier)]
-        for service in loading.values():
+        for service in drafters.values():
             addresses += ["--drafter", processes.wait_ready(service)]
-        file = tenants_file(Path(folder), tenants)
+        file = Path(folder) / "tenants.yaml"
+        file.write_text(yaml.safe_dump({"tenants": list(tenants)}))
         gateway = start(processes, "gateway", *addresses, "--tenants", str(file))
         processes.wait_ready(gateway)
-        yield Running(verifier, loading, gateway)
+        yield Running(verifier, drafters, gateway)
 
 
-@contextmanager
-def running_on_cores(
-    model: Path, draft_model: Path | None, tenants: Sequence[dict[str, Any]], num_threads: int = 0
-) -> Iterator[Stack]:
-    """All of them on this machine's cores, as `slipstream up` runs them, until the block ends.
-
-    `num_threads`: of the verifier; 0: one for each core. Raises ServiceFailed.
-    """
-    with tempfile.TemporaryDirectory() as folder, Processes(ProcessConfig(start_seconds=START_SECONDS)) as processes:
-        topology = single_machine(model, draft_model, tenants=tenants_file(Path(folder), tenants))
-        if num_threads:
-            topology = replace(topology, verifiers=(replace(topology.verifiers[0], threads=num_threads),))
-        yield start_stack(processes, topology)
-
-
-def tenants_file(folder: Path, tenants: Sequence[dict[str, Any]]) -> Path:
-    file = folder / "tenants.yaml"
-    file.write_text(yaml.safe_dump({"tenants": list(tenants)}))
-    return file
-
-
-def start(processes: Processes, module: str, *options: str, num_threads: int = 1) -> ServiceProcess:
+def start(processes: Processes, module: str, *options: str, num_threads: int = 1, cores: str = "") -> ServiceProcess:
     """On ports of its own, without waiting for it."""
-    own = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--log-level", "warning")
-    return processes.start(module, [sys.executable, "-m", module, *own, *options], service_environment(num_threads))
+    pinned = ["taskset", "-c", cores] if cores else []
+    command = [*pinned, sys.executable, "-m", module, *OWN, *options]
+    return processes.start(module, command, service_environment(num_threads))
 
 
 def tenant(name: str, **policy: Any) -> dict[str, Any]:
@@ -105,14 +104,41 @@ def tenant(name: str, **policy: Any) -> dict[str, Any]:
     return {"name": name, "key_sha256": [hashlib.sha256(name.encode()).hexdigest()], **policy}
 
 
-def _verifier_options(services: Services) -> list[str]:
+def verifier_options(services: Services) -> list[str]:
     options = ["--model", str(services.model), "--device", services.device, "--dtype", services.dtype]
     options += ["--max-num-seqs", str(services.max_num_seqs), "--kv-memory-mib", str(services.kv_memory_mib)]
-    options += ["--num-threads", str(services.num_threads), "--no-ngram-fallback"]
+    options += ["--num-threads", str(services.num_threads), "--max-model-len", str(services.max_model_len)]
+    options += ["--no-ngram-fallback"]
+    head = next((drafter.model for drafter in services.drafters if drafter.proposer == "eagle3"), None)
+    options += ["--features", str(head)] if head is not None else []
+    options += ["--trace", str(services.trace)] if services.trace is not None else []
     return options + (["--widen", services.widen] if services.widen else [])
 
 
-def _drafter_options(services: Services, drafter: Drafter) -> list[str]:
+def drafter_options(services: Services, drafter: Drafter) -> list[str]:
     options = ["--model", str(drafter.model), "--device", drafter.device, "--dtype", services.dtype]
     options += ["--target-model", str(services.model), "--proposer", drafter.proposer]
-    return [*options, "--max-num-seqs", str(services.max_num_seqs)]
+    options += ["--num-threads", str(drafter.num_threads), "--max-model-len", str(services.max_model_len)]
+    return [*options, "--max-num-seqs", str(services.max_num_seqs), "--kv-memory-mib", str(drafter.kv_memory_mib)]
+
+
+def _separate(processes: Processes, services: Services) -> tuple[ServiceProcess, dict[str, ServiceProcess]]:
+    verifier = start(processes, "verifier_svc", *verifier_options(services), num_threads=services.num_threads)
+    drafters = {
+        drafter.proposer: start(
+            processes,
+            "drafter_svc",
+            *drafter_options(services, drafter),
+            num_threads=drafter.num_threads,
+            cores=drafter.cores,
+        )
+        for drafter in services.drafters
+    }
+    return verifier, drafters
+
+
+def _one_process(processes: Processes, services: Services) -> tuple[ServiceProcess, dict[str, ServiceProcess]]:
+    (drafter,) = services.drafters
+    words = [*verifier_options(services), host.SEPARATOR, *OWN, *drafter_options(services, drafter)]
+    both = start(processes, "launcher.host", *words, num_threads=services.num_threads)
+    return both, {drafter.proposer: both}

@@ -14,6 +14,7 @@ from launcher.bench_report import percentiles
 from launcher.figures import Figures
 
 NONE = "none"
+AUTO = "auto"  # the gateway's controller decides
 MAX_WAIT_MS = 50.0
 
 
@@ -29,7 +30,7 @@ class Policy:
     @property
     def name(self) -> str:
         enumeration = f"-fan{self.fan_out}" if self.fan_out else ""
-        return self.proposer if self.proposer == NONE else f"{self.proposer}{enumeration}-{self.mode}"
+        return self.proposer if self.proposer in (NONE, AUTO) else f"{self.proposer}{enumeration}-{self.mode}"
 
     @property
     def as_tenant(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def make_point(
     streams: int,
     overlaps: bool,
 ) -> Point:
-    verifier, gateway, drafter = counted["verifier"], counted["gateway"], counted.get(policy.proposer, Scraped({}))
+    verifier, gateway, drafter = counted["verifier"], counted["gateway"], _drafter(counted, policy)
     ours = {"tenant": policy.name}
     drafts = verifier.total("slipstream_spec_decode_num_drafts_total", **ours)
     accepted = verifier.total("slipstream_spec_decode_num_accepted_tokens_total", **ours)
@@ -122,6 +123,13 @@ def make_point(
         num_answers=felt.num_answers,
         failures=dict(felt.failures),
     )
+
+
+def _drafter(counted: Mapping[str, Scraped], policy: Policy) -> Scraped:
+    """The one that drafts by this policy; the controller may ask any, and the first stands for all."""
+    others = [one for name, one in counted.items() if name not in ("verifier", "gateway")]
+    fallback = others[0] if others and policy.proposer == AUTO else Scraped({})
+    return counted.get(policy.proposer, fallback)
 
 
 def conditional_acceptance(figures: Figures) -> list[float]:

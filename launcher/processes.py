@@ -43,7 +43,7 @@ class ServiceProcess:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], sink: Sink) -> None:
         self.name = name
         self.address = ""
-        self.metrics_address = ""
+        self.metrics_addresses: dict[str, str] = {}  # by service, of which one process may hold two
         self.http_address = ""
         self._lines: deque[str] = deque(maxlen=NUM_LINES_KEPT)
         self._ready = threading.Event()
@@ -67,6 +67,11 @@ class ServiceProcess:
     @property
     def running(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def metrics_address(self) -> str:
+        """Of the first service in it; empty if it shows none."""
+        return next(iter(self.metrics_addresses.values()), "")
 
     def wait_ready(self, seconds: float, tls: ClientTls | None = None) -> str:
         """The address it serves on. Raises ServiceFailed if it ends, or is not ready and healthy in time."""
@@ -117,7 +122,8 @@ class ServiceProcess:
                     self.address = line.split()[-1]
                     self._ready.set()
                 elif line.startswith("METRICS "):
-                    self.metrics_address = line.split()[-1]
+                    _, service, address = line.split()
+                    self.metrics_addresses[service] = address
                 elif line.startswith("HTTP "):
                     self.http_address = line.split()[-1]
                 else:

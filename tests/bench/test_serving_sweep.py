@@ -1,0 +1,35 @@
+"""Which points are measured, and that the first are worth most."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from bench.serving_sweep import FIRST_LOADS, Sweep
+
+SWEEP = Sweep(proposers=("draft_model", "ngram", "auto"))
+
+
+def test_plain_decoding_comes_before_all_others_of_its_load_and_once() -> None:
+    loads = [(temperature, streams) for temperature in SWEEP.temperatures for streams in SWEEP.streams]
+    for load in loads:
+        names = [policy.name for policy, *rest in SWEEP.points() if tuple(rest) == load]
+        assert names[0] == "none"
+        assert len(set(names)) == len(names)
+
+
+def test_modes_differ_only_where_there_is_chance_and_ngrams_enumerate_nothing() -> None:
+    greedy = [policy.name for policy, temperature, streams in SWEEP.points() if (temperature, streams) == (0.0, 1)]
+    warm = [policy.name for policy, temperature, streams in SWEEP.points() if (temperature, streams) == (1.0, 1)]
+    assert greedy == ["none", "draft_model-fan8-ratio", "draft_model-ratio", "ngram-ratio", "auto"]
+    assert len(warm) == 1 + 2 * 3 + 1
+
+
+def test_what_is_asked_about_first_comes_first() -> None:
+    first = list(islice(SWEEP.points(), 3 * len(FIRST_LOADS)))
+    assert [tuple(rest) for _, *rest in first[::3]] == list(FIRST_LOADS)
+    assert {policy.proposer for policy, *_ in first} == {"none", "draft_model"}
+
+
+def test_asked_for_less_it_has_less() -> None:
+    few = Sweep(proposers=("draft_model",), streams=(4,), temperatures=(0.5,), modes=("coupled",), fan_out=0)
+    assert [policy.name for policy, *_ in few.points()] == ["none", "draft_model-coupled"]
