@@ -18,7 +18,7 @@ REASONS: Final = {
     "cold": "nothing was measured yet",
     "best": "promises most tokens a second",
     "held": "another way promises too little more",
-    "none_pays": "drafting would cost more than it gives",
+    "none_pays": "drafting would hardly give more than it costs",
     "above_temperature": "the policy's gate on temperature",
     "above_running": "the policy's gate on running sequences",
     "below_acceptance": "the policy's gate on acceptance",

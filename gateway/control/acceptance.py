@@ -19,7 +19,7 @@ class Acceptance:
 
     def __init__(self, *, decay: float, weight: float, parent: Acceptance | None = None) -> None:
         self._parent = parent
-        self._overall = Rate(decay, weight)
+        self._overall = Rate(decay, weight, lasting=parent is not None)
         self._new_rate = partial(Rate, decay, weight)
         self._by_position: list[Rate] = []  # as many as were reached
         self.drafted = Rate(decay, 0.0)  # its mean is accepted / drafted, once there are trials

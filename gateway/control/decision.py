@@ -18,6 +18,7 @@ from gateway.policy.tenants import Tenant
 from slipstream.proposers.ngram import NAME as NGRAM
 
 SWITCH_GAIN: Final = 1.05  # another way must promise so much more before it is taken
+STAY_GAIN: Final = 1.02  # over nobody's, what is done now must promise; no gain is needed to stop
 ADJUST_GAIN: Final = 1.02  # another K of the same way
 RETURN_GAIN: Final = 1.1  # over its gate, for a proposer that was below it
 ENOUGH_PASSES: Final = 8.0  # before an acceptance may close a gate
@@ -31,7 +32,7 @@ class Reason(StrEnum):
     COLD = "cold"  # nothing was measured yet
     BEST = "best"  # most goodput
     HELD = "held"  # another way promises too little more
-    NONE_PAYS = "none_pays"  # drafting would cost more than it gives
+    NONE_PAYS = "none_pays"  # drafting would hardly give more than it costs
     TEMPERATURE = "above_temperature"
     RUNNING = "above_running"
     ACCEPTANCE = "below_acceptance"
@@ -107,8 +108,8 @@ def sources_of(way: Way, known: Known, num_positions: int) -> tuple[Source, ...]
 
 def _best(policy: Tenant, allowed: Way, known: Known, current: Decision | None) -> Decision:
     options = [_score(way, policy, known) for way in ((), *_ways(allowed))]
-    best = max(options, key=lambda option: (option.goodput, -len(option.way)))
     current = current if _may_stay(current, options, policy) else None
+    best = _worth_it(options, current, known.load)
     chosen, reason = _with_hysteresis(best, known, current)
     if not chosen.way:
         return Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.NONE_PAYS, options=tuple(options))
@@ -121,14 +122,27 @@ def _best(policy: Tenant, allowed: Way, known: Known, current: Decision | None) 
     )
 
 
+def _worth_it(options: Collection[Scored], current: Decision | None, load: Load) -> Scored:
+    """The best way, or nobody where that promises little more: promises err, and drafts should never cost tokens."""
+    best = max(options, key=lambda option: (option.goodput, -len(option.way)))
+    nobody = next(option for option in options if not option.way)
+    least = SWITCH_GAIN if current is not None and not current.way else STAY_GAIN
+    return best if best.goodput > _of_all(least, load) * nobody.goodput else nobody
+
+
 def _with_hysteresis(best: Scored, known: Known, current: Decision | None) -> tuple[Scored, Reason]:
     if current is None:
         return best, Reason.BEST
     held = Scored(current.way, current.num_draft_tokens, _promise(current.way, current.num_draft_tokens, known))
     gain = ADJUST_GAIN if best.way == held.way else SWITCH_GAIN
-    if (best.way, best.num_draft_tokens) == (held.way, held.num_draft_tokens):
+    if not best.way or (best.way, best.num_draft_tokens) == (held.way, held.num_draft_tokens):
         return best, Reason.BEST
-    return (best, Reason.BEST) if best.goodput > gain * held.goodput else (held, Reason.HELD)
+    return (best, Reason.BEST) if best.goodput > _of_all(gain, known.load) * held.goodput else (held, Reason.HELD)
+
+
+def _of_all(gain: float, load: Load) -> float:
+    """What comes to this gain in the tokens of all that run, if only those that are decided about gain anything."""
+    return 1 + (gain - 1) * load.num_sequences / (load.num_sequences + load.other_tokens)
 
 
 def _may_stay(current: Decision | None, options: Collection[Scored], policy: Tenant) -> bool:

@@ -111,4 +111,4 @@ class Evidence:
         return self._hits[name].mean(cold if self._parent is None else self._parent._hit(name))
 
     def _rate(self) -> Rate:
-        return Rate(self._decay, self._weight)
+        return Rate(self._decay, self._weight, lasting=self._parent is not None)

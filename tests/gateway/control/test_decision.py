@@ -114,6 +114,31 @@ def test_a_way_that_promises_a_little_more_is_not_switched_to() -> None:
     assert (held.way, held.reason) == (("ngram", "draft_model"), Reason.HELD)
 
 
+def rare_matches(every: int) -> Evidence:
+    """Of n-grams, one in so many passes, and the four tokens of each stand."""
+    found = Evidence()
+    for i in range(5000):
+        found.note_trial(Trial(0, 0, is_long=False) if (i + every // 2) % every else Trial(4, 4, is_long=False))
+    return found
+
+
+def test_nobody_drafts_where_drafts_promise_almost_nothing() -> None:
+    """Less than a little is needed to go on, and more to begin."""
+    four = replace(AUTO, proposers=("ngram",), control="goodput", num_draft_tokens=4)
+    on = Decision(way=("ngram",), num_draft_tokens=4, fan_out=0, reason=Reason.BEST)
+    off = Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.NONE_PAYS)
+    for every, goes_on, begins in ((1000, False, False), (125, True, False), (40, True, True)):
+        found = known(evidence=rare_matches(every))
+        assert (not decide(four, found, on).is_off, not decide(four, found, off).is_off) == (goes_on, begins)
+
+
+def test_what_a_group_gains_is_held_against_its_own_tokens_not_those_of_others() -> None:
+    crowd = Load(num_sequences=1, other_rows=63.0, other_tokens=63.0, is_lone=False)
+    assert not decide(AUTO, known(load=crowd)).is_off
+    off = Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.NONE_PAYS)
+    assert not decide(AUTO, known(load=crowd), off).is_off
+
+
 def test_a_way_that_is_not_allowed_any_more_is_left_at_once() -> None:
     current = Decision(way=("draft_model",), num_draft_tokens=8, fan_out=4, reason=Reason.BEST)
     ngram_only = replace(AUTO, proposers=("ngram",), control="goodput")

@@ -36,3 +36,14 @@ def test_what_was_seen_fades() -> None:
     for _ in range(50):
         rate.fade()
     assert rate.mean(0.2) == pytest.approx(0.2)
+
+
+def test_an_expectation_that_does_not_last_says_nothing_in_the_end() -> None:
+    lasting, passing = Rate(0.99, 8.0), Rate(0.99, 8.0, lasting=False)
+    for _ in range(500):
+        lasting.add(0.0)
+        passing.add(0.0)
+    assert lasting.mean(0.7) > 0.05
+    assert passing.mean(0.7) < 0.001
+    passing.fade_to(8.0)
+    assert passing.mean(0.7) < 0.001  # what was seen is old, and still all that is known
