@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.controller import CONTROLLER, Point, show, totals
-from bench.live_services import Drafter, Services, running, running_on_cores, tenant
+from bench.live_services import Drafter, Services, running, tenant
+from bench.local_stack import running_on_cores
 from bench.mixed_load import Recorded, Replayed, load_recorded, replay, stretch
 from bench.scraped import Scraped
 from launcher.demo import DRAFTERS, find_draft_model

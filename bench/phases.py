@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.live_services import running_on_cores, tenant
+from bench.live_services import tenant
+from bench.local_stack import running_on_cores
 from bench.mixed_load import Recorded, load_recorded, replay
 from bench.scraped import Scraped
 from launcher.demo import DRAFTERS, find_draft_model
