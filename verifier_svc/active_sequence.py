@@ -109,7 +109,8 @@ class ActiveSequence:
 
     def start_pass(self, share: Share, now: float) -> DraftPath:
         """Ends the waiting and chooses what to check after the committed tokens."""
-        self._silent = self._silent or (self.awaits_drafts and now >= self.wait_ends_at)
+        if self.max_wait_us > 0 and not self._silent:
+            self._silent = now >= self.wait_ends_at and self.awaits_drafts
         self.waited += now - self.ready_at
         self.started = True
         self._started_at = now
@@ -128,7 +129,7 @@ class ActiveSequence:
         start, end = self.engine.num_computed + num_fed, self.engine.num_computed + share.num_tokens
         committed = self.engine.token_ids[start:end]
         return Chunk(
-            token_ids=[*committed, *(token.token_id for token in path.tokens)],
+            token_ids=[*committed, *[token.token_id for token in path.tokens]],
             start=start,
             block_ids=self.engine.table.block_ids,
             num_logits=len(path.tokens) + 1 if share.completes else 0,

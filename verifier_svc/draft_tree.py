@@ -10,7 +10,7 @@ from slipstream.exchange import Draft, DraftToken, LawKind
 MAX_NODES = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DraftPath:
     """What one pass may check: tokens of one proposer, none of them assumed."""
 
@@ -29,11 +29,8 @@ class _Node:
     token: DraftToken
     proposer: str
     draw: int
+    verifiable: bool  # not assumed
     children: list[_Node] = field(default_factory=list)
-
-    @property
-    def verifiable(self) -> bool:
-        return self.token.kind is not LawKind.ASSUMED
 
     def stands_for(self, token: DraftToken, proposer: str, draw: int) -> bool:
         """Whether a new token needs no node of its own: it is this one sent again, or refers to this one."""
@@ -56,10 +53,9 @@ class DraftTree:
     def __init__(self, max_nodes: int = MAX_NODES) -> None:
         self._max_nodes = max_nodes
         self._front = [_origin()]
-        self._num_nodes = 0
 
     def __len__(self) -> int:
-        return self._num_nodes
+        return sum(1 for _ in _descendants(self._front))
 
     def insert(self, proposer: str, draw: int, tokens: Sequence[DraftToken]) -> bool:
         """Adds a path from the front; False if it contradicts an earlier one of the same draw, or is too long."""
@@ -70,36 +66,25 @@ class DraftTree:
             known = [child for child in _children(nodes) if child.stands_for(token, proposer, draw)]
             known.sort(key=lambda child: (not child.verifiable, child.draw))  # what `best_path` comes by goes first
             nodes = known or [self._add(nodes[0], token, proposer, draw)]
-        while self._num_nodes > self._max_nodes:
+        while len(self) > self._max_nodes:
             self._drop_oldest_draw()
         return True
 
     def advance(self, token_ids: Sequence[int]) -> None:
         """Descends along final tokens: into every node that agrees. The rest never happened."""
+        nodes = self._front
         for token_id in token_ids:
-            self._front = [child for child in _children(self._front) if child.token.token_id == token_id]
-        self._front = self._front or [_origin()]
-        self._num_nodes = sum(1 for _ in _descendants(self._front))
+            nodes = [child for node in nodes for child in node.children if child.token.token_id == token_id]
+        self._front = nodes or [_origin()]
 
     def best_path(self, num_tokens: int, proposers: Sequence[str]) -> DraftPath:
         """The path to check next: of the first proposer that has one, the lowest draw, down to `num_tokens`."""
-        if not self._num_nodes:
-            return NO_PATH
-        for proposer in proposers:
-            tokens = tuple(self._walk(num_tokens, proposer))
+        candidates = [child for node in self._front for child in node.children if child.verifiable]
+        for proposer in proposers if candidates else ():
+            tokens = _walk(candidates, num_tokens, proposer)
             if tokens:
-                return DraftPath(proposer, tokens)
+                return DraftPath(proposer, tuple(tokens))
         return NO_PATH
-
-    def _walk(self, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
-        nodes = self._front
-        for _ in range(num_tokens):
-            drawn = [child for child in _children(nodes) if child.proposer == proposer and child.verifiable]
-            if not drawn:
-                return
-            node = min(drawn, key=lambda child: child.draw)
-            yield node.token
-            nodes = [node]
 
     def _contradicts(self, proposer: str, draw: int, tokens: Sequence[DraftToken]) -> bool:
         """One draw stands for one token at one place; another token under its number would be a second chance."""
@@ -118,9 +103,8 @@ class DraftTree:
         return False
 
     def _add(self, parent: _Node, token: DraftToken, proposer: str, draw: int) -> _Node:
-        node = _Node(token, proposer, draw)
+        node = _Node(token, proposer, draw, token.kind is not LawKind.ASSUMED)
         parent.children.append(node)
-        self._num_nodes += 1
         return node
 
     def _drop_oldest_draw(self) -> None:
@@ -128,7 +112,6 @@ class DraftTree:
         parents = [*self._front, *_descendants(self._front)]
         for parent in parents:
             parent.children = [child for child in parent.children if child.draw != oldest]
-        self._num_nodes = sum(1 for _ in _descendants(self._front))
 
 
 def after_committed(draft: Draft, committed: Sequence[int]) -> tuple[DraftToken, ...]:
@@ -145,9 +128,25 @@ def after_committed(draft: Draft, committed: Sequence[int]) -> tuple[DraftToken,
     return draft.tokens[num_late:] if came_true else ()
 
 
+_NO_TOKEN = DraftToken(0, LawKind.ASSUMED)
+
+
 def _origin() -> _Node:
     """A front without drafts behind it; its token is never looked at."""
-    return _Node(DraftToken(0, LawKind.ASSUMED), "", 0)
+    return _Node(_NO_TOKEN, "", 0, verifiable=False)
+
+
+def _walk(candidates: list[_Node], num_tokens: int, proposer: str) -> list[DraftToken]:
+    """From one of the candidates on, down to `num_tokens`, always by the lowest draw."""
+    tokens: list[DraftToken] = []
+    while len(tokens) < num_tokens:
+        drawn = [child for child in candidates if child.proposer == proposer and child.verifiable]
+        if not drawn:
+            break
+        node = drawn[0] if len(drawn) == 1 else min(drawn, key=lambda child: child.draw)
+        tokens.append(node.token)
+        candidates = node.children
+    return tokens
 
 
 def _children(nodes: Sequence[_Node]) -> list[_Node]:

@@ -11,7 +11,7 @@ from slipstream.text.stop_strings import StopMatcher
 from slipstream.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taken:
     """How many of the offered tokens belong to the output, and why it ends there, if it does."""
 
@@ -41,7 +41,7 @@ class StopRule:
         """Takes the tokens up to the one that ends the output, that one included."""
         for count, token_id in enumerate(token_ids, start=1):
             self._num_left -= 1
-            stop_string = self._completed_stop_string(token_id)
+            stop_string = self._completed_stop_string(token_id) if self._matcher is not None else ""
             if token_id in self.stop_token_ids or stop_string:
                 return Taken(count, FinishReason.STOP, stop_string)
             if self._num_left == 0:

@@ -14,7 +14,7 @@ from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.draft_tree import DraftPath
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pass:
     active: ActiveSequence
     share: Share

@@ -39,6 +39,8 @@ class BlockTable:
         while the fork lives.
         """
         keep = self._blocks_for(num_tokens)
+        if keep >= len(self._block_ids):
+            return
         for block_id in self._block_ids[keep:]:
             self._pool.release(block_id)
         del self._block_ids[keep:]

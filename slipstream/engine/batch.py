@@ -16,7 +16,7 @@ from slipstream.kernels.low_rank import RowGroups
 LONGEST_PADDED_QUERY = 32  # longer chunks attend alone: padding them would cost more than a call
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make it three times as dear to make
 class Chunk:
     """Tokens of one sequence to feed in this step, a prompt's part or a verify pass alike."""
 

@@ -27,7 +27,7 @@ from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Rep
 from slipstream.engine.mask_buffers import MaskBuffers
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.rule_buffers import RuleBuffers
-from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers, is_plain
+from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
 from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
 from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
 from slipstream.kernels.prepare_inputs import prepare_inputs
@@ -126,10 +126,11 @@ class GraphRunner(ModelRunner):
         self.num_graph_steps[bucket] += 1
         name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}" if self._timeline.is_on else ""
         with self._timeline.span("schedule", "build"):
-            self._write(bucket, chunks, checks, words)
+            needs = Needs.of(words)
+            self._write(bucket, chunks, checks, words, needs)
         launched = time.monotonic()
         with self._timeline.span("launch", name):
-            scores = self._replay(bucket, chunks, checks, words)
+            scores = self._replay(bucket, chunks, checks, needs)
         self._expected_end = launched + self._durations.get(bucket, 0.0)
 
         def verdicts_of_step() -> list[Verdict]:
@@ -148,24 +149,24 @@ class GraphRunner(ModelRunner):
         return verify(self.forward(chunks), checks)
 
     def _replay(
-        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], needs: Needs
     ) -> torch.Tensor | None:
         """Launches the step that is written; what is returned will hold the log probabilities that were asked for."""
         if self._clock is not None:
             self._clock.start()
         scores = None
         if self._in_one and not any(check.acts_on_logits for check in checks):
-            self._step(bucket, self._taps(chunks), Needs.of(words))()
+            self._step(bucket, self._taps(chunks), needs)()
         else:
-            scores = self._replay_parts(bucket, chunks, checks, words)
+            scores = self._replay_parts(bucket, chunks, checks, needs)
         if self._clock is not None:
             self._clock.end()
         return scores
 
     def _replay_parts(
-        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], needs: Needs
     ) -> torch.Tensor | None:
-        self._buffers.upload(bucket, is_plain(words))
+        self._buffers.upload(bucket, needs is Needs.MATCH)
         self._pass(bucket, self._taps(chunks))()
         asked = AskedRows.of(checks, self._device)
         kept = None if asked is None else asked.keep(self._logits)
@@ -174,14 +175,19 @@ class GraphRunner(ModelRunner):
         if masks is not None:
             mask_tokens(self._logits, *self._masks.upload(masks))
         if checks:
-            self._verification(bucket, Needs.of(words))()
+            self._verification(bucket, needs)()
         self._read_decided()
         return None if asked is None or kept is None else self._to_host(asked.score(kept, self._decided))
 
     def _write(
-        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+        self,
+        bucket: Bucket,
+        chunks: Sequence[Chunk],
+        checks: Sequence[SequenceCheck],
+        words: npt.NDArray[np.int32],
+        needs: Needs,
     ) -> None:
-        self._buffers.write(bucket, chunks, checks, words)
+        self._buffers.write(bucket, chunks, checks, words, needs is Needs.MATCH)
 
     def _read_decided(self) -> None:
         self._on_host.copy_(self._decided, non_blocking=True)

@@ -21,7 +21,6 @@ from slipstream.engine.graph_capture import Replay as Replayed
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.rank_runner import verify_slices
 from slipstream.engine.rank_steps import Replay, Tell, Verify
-from slipstream.engine.step_buffers import is_plain
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.kernels.gpu.verification import verify_table
 from slipstream.models.llama import LlamaModel
@@ -72,14 +71,19 @@ class RankGraphRunner(GraphRunner):
         torch.cuda.synchronize(self._device)
 
     def _write(
-        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: npt.NDArray[np.int32]
+        self,
+        bucket: Bucket,
+        chunks: Sequence[Chunk],
+        checks: Sequence[SequenceCheck],
+        words: npt.NDArray[np.int32],
+        needs: Needs,
     ) -> None:
-        super()._write(bucket, chunks, checks, words)
+        super()._write(bucket, chunks, checks, words, needs)
         vocab_size = self.config.vocab_size
         self._whole = any(needs_whole_vocabulary(check, vocab_size) for check in checks)
-        needs = Needs.of(words).value if checks else ""
-        written = self._buffers.written(bucket, words)
-        self._tell(Replay(bucket, self._taps(chunks), self._whole, needs, is_plain(words), written))
+        plain = needs is Needs.MATCH
+        told, written = needs.value if checks else "", self._buffers.written(bucket, plain)
+        self._tell(Replay(bucket, self._taps(chunks), self._whole, told, plain, written))
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         self._tell(Verify(chunks, told_checks(checks, self.config.vocab_size)))

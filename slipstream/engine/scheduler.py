@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slipstream.cache.block_pool import OutOfBlocks
 from slipstream.engine.sequence import EngineSequence
 from slipstream.errors import Exhausted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Share:
     """One sequence's part of a step. If `completes`, the pass may check drafts and adds at least one token."""
 
@@ -75,23 +75,25 @@ class Scheduler:
     def schedule(self) -> list[Share]:
         """The next step's shares; their blocks are allocated."""
         self._shares, self._budget = {}, self._max_tokens
-        allowance = self._draft_allowance()
         num_running = len(self._running)
         decoding = [sequence for sequence in self._running if not _is_prompt(sequence)]
+        prompts = (
+            [sequence for sequence in self._running if _is_prompt(sequence)] if len(decoding) < num_running else []
+        )
+        allowance = self._draft_allowance(len(decoding), len(prompts))
         self._give_tokens(decoding)
         self._give_drafts(decoding, allowance)
         if decoding:
             self._budget = min(self._budget, self._prompt_tokens_beside)
-        self._give_tokens([sequence for sequence in self._running if _is_prompt(sequence)])
+        self._give_tokens(prompts)
         if len(self._running) == num_running:  # who was just preempted must not push out others
             self._admit()
-        self._give_drafts([sequence for sequence in self._shares if sequence not in decoding], allowance)
+        served = set(decoding)
+        self._give_drafts([sequence for sequence in self._shares if sequence not in served], allowance)
         return list(self._shares.values())
 
-    def _draft_allowance(self) -> int:
+    def _draft_allowance(self, num_decoding: int, num_prompts: int) -> int:
         """An equal part for each decoding sequence of the budget that one token each leaves over."""
-        num_prompts = sum(map(_is_prompt, self._running))
-        num_decoding = len(self._running) - num_prompts
         spare = self._max_tokens - num_decoding
         if num_prompts or self._waiting:
             spare //= 2
@@ -100,11 +102,12 @@ class Scheduler:
     def _give_tokens(self, sequences: Sequence[EngineSequence]) -> None:
         """Committed tokens to feed, as many as the budget allows; preempts when blocks run out."""
         for sequence in sequences:
-            count = min(sequence.num_uncomputed, self._budget)
+            uncomputed = sequence.num_uncomputed
+            count = min(uncomputed, self._budget)
             # An older sequence may have preempted this one in this very loop.
-            if count and sequence in self._running and self._make_room(sequence, sequence.num_computed + count):
+            if count and sequence.holds_kv and self._make_room(sequence, sequence.num_computed + count):
                 self._budget -= count
-                self._shares[sequence] = Share(sequence, count, 0, completes=count == sequence.num_uncomputed)
+                self._shares[sequence] = Share(sequence, count, 0, count == uncomputed)
 
     def _give_drafts(self, sequences: Sequence[EngineSequence], allowance: int) -> None:
         """Room for drafts where a share completes; preempts nobody."""
@@ -115,7 +118,7 @@ class Scheduler:
             count = min(sequence.most_draft_tokens, allowance, self._budget)
             if self._fits(sequence, sequence.num_tokens + count):
                 self._budget -= count
-                self._shares[sequence] = replace(share, num_draft_tokens=count)
+                share.num_draft_tokens = count
 
     def _admit(self) -> None:
         """New sequences in turn, but none that would compute what a running one is about to.
@@ -152,6 +155,8 @@ class Scheduler:
         return len(self._running) < self._max_num_seqs and self._budget > 0
 
     def _fits(self, sequence: EngineSequence, num_tokens: int) -> bool:
+        if num_tokens <= sequence.table.capacity:
+            return True
         try:
             sequence.table.grow(num_tokens)
         except OutOfBlocks:

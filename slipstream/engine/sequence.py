@@ -42,6 +42,11 @@ class EngineSequence:
         return self._started
 
     @property
+    def holds_kv(self) -> bool:
+        """It has a place now."""
+        return bool(self.table.block_ids)
+
+    @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -13,7 +13,7 @@ import torch
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
-from slipstream.kernels.gpu.check_table import NUM_COLUMNS, PADDING_ROW, Needs
+from slipstream.kernels.gpu.check_table import NUM_COLUMNS, PADDING_ROW
 from slipstream.sampling.check import SequenceCheck
 
 WIDEST_LAW = 64  # tokens of a sparse law that a captured step has room for
@@ -37,13 +37,9 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class _HostParts:
-    """The same on the host, as numpy sees it."""
+    """The same on the host, as numpy sees it; all before the block tables in one piece, so that one write fills it."""
 
-    token_ids: Ints
-    query_starts: Ints
-    context_lens: Ints
-    logits_rows: Ints
-    row_starts: Ints
+    head: Ints
     block_tables: Ints
     words: Ints
     plain_words: Ints
@@ -58,9 +54,8 @@ class StepBuffers:
         host = torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda")
         on_device = torch.zeros(size, dtype=torch.int32, device=device)
         self._inputs = {bucket: StepInputs(*layout.parts(on_device)) for bucket, layout in layouts.items()}
-        self._host = {
-            bucket: _HostParts(*(part.numpy() for part in layout.parts(host))) for bucket, layout in layouts.items()
-        }
+        self._layouts = layouts
+        self._host = {bucket: layout.on_host(host) for bucket, layout in layouts.items()}
         self._copies = {
             (bucket, plain): (on_device[: layout.end(plain)], host[: layout.end(plain)])
             for bucket, layout in layouts.items()
@@ -81,16 +76,18 @@ class StepBuffers:
         chunks: Sequence[Chunk],
         checks: Sequence[SequenceCheck],
         words: Ints,  # [num_rows, width], from check_words
+        plain: bool,  # nothing in them needs laws
     ) -> None:
         """Writes the step on the host; the one before must have ended."""
-        parts, plain = self._host[bucket], is_plain(words)
-        _write_chunks(parts, chunks)
-        _write_starts(parts.row_starts, accumulate((len(check.draft) + 1 for check in checks), initial=0))
+        parts = self._host[bucket]
+        parts.head[:] = self._layouts[bucket].head(chunks, checks)
+        for row, chunk in zip(parts.block_tables, chunks, strict=False):
+            row[: len(chunk.block_ids)] = chunk.block_ids
         _write_checks(parts.plain_words if plain else parts.words, words)
 
-    def written(self, bucket: Bucket, words: Ints) -> Ints:
-        """What was written with these words, for ranks that do the same step."""
-        on_host: Ints = self._copies[bucket, is_plain(words)][1].numpy()
+    def written(self, bucket: Bucket, plain: bool) -> Ints:
+        """What was written last, for ranks that do the same step."""
+        on_host: Ints = self._copies[bucket, plain][1].numpy()
         return on_host
 
     def write_again(self, bucket: Bucket, plain: bool, written: Ints) -> None:
@@ -101,11 +98,6 @@ class StepBuffers:
         """Starts the copy of what is written, `plain` without room for laws. A graph can hold it."""
         on_device, host = self._copies[bucket, plain]
         on_device.copy_(host, non_blocking=True)
-
-
-def is_plain(words: Ints) -> bool:
-    """Whether these checks are uploaded without room for laws."""
-    return Needs.of(words) is Needs.MATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,29 +123,34 @@ class _Layout:
             for start, shape in zip(self.starts, self.shapes, strict=True)
         ]
 
+    def on_host(self, words: torch.Tensor) -> _HostParts:
+        *_, block_tables, rows, plain_rows = (part.numpy() for part in self.parts(words))
+        return _HostParts(words[: self.starts[5]].numpy(), block_tables, rows, plain_rows)
+
+    def head(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[int]:
+        """The tokens of all chunks one after another, and what belongs to whom; padded sequences and rows are empty."""
+        starts = list(accumulate((len(chunk.token_ids) for chunk in chunks), initial=0))
+        row_starts = list(accumulate((len(check.draft) + 1 for check in checks), initial=0))
+        ends = zip(chunks, starts[1:], strict=True)
+        parts = (
+            ([token for chunk in chunks for token in chunk.token_ids], 0),
+            (starts, starts[-1]),
+            ([chunk.end for chunk in chunks], 0),
+            ([row for chunk, end in ends for row in range(end - chunk.num_logits, end)], 0),
+            (row_starts, row_starts[-1]),
+        )
+        words: list[int] = []
+        for (values, padding), end in zip(parts, self.starts[1:], strict=False):
+            words += values
+            words += [padding] * (end - len(words))
+        return words
+
 
 def _layout(bucket: Bucket, max_blocks: int) -> _Layout:
     seqs, rows = bucket.num_seqs, bucket.num_rows
     before = ((bucket.num_tokens,), (seqs + 1,), (seqs,), (rows,), (seqs + 1,), (seqs, max_blocks))
     starts = list(accumulate((-(-math.prod(shape) // 4) * 4 for shape in before), initial=0))
     return _Layout((*before, (rows, WIDTH), (rows, NUM_COLUMNS)), (*starts, starts[-1]), rows)
-
-
-def _write_chunks(parts: _HostParts, chunks: Sequence[Chunk]) -> None:
-    """The tokens of all chunks one after another; padded sequences and rows follow."""
-    starts = list(accumulate((len(chunk.token_ids) for chunk in chunks), initial=0))
-    _write(parts.token_ids, [token for chunk in chunks for token in chunk.token_ids])
-    _write_starts(parts.query_starts, starts)
-    _write(parts.context_lens, [chunk.end for chunk in chunks])
-    ends = zip(chunks, starts[1:], strict=True)
-    _write(parts.logits_rows, [row for chunk, end in ends for row in range(end - chunk.num_logits, end)])
-    for row, chunk in zip(parts.block_tables, chunks, strict=False):
-        row[: len(chunk.block_ids)] = chunk.block_ids
-
-
-def _write(target: Ints, values: list[int]) -> None:
-    target[: len(values)] = values
-    target[len(values) :] = 0
 
 
 def _write_checks(rows: Ints, words: Ints) -> None:
@@ -166,10 +163,3 @@ def _write_checks(rows: Ints, words: Ints) -> None:
         rows[:num_rows, counts : counts + law_width] = words[:, NUM_COLUMNS + law_width :]
     if num_rows < len(rows):
         rows[num_rows:, :NUM_COLUMNS] = PADDING_ROW
-
-
-def _write_starts(target: Ints, starts: Iterable[int]) -> None:
-    """Where each part begins and the last ends; padded parts are empty."""
-    starts = list(starts)
-    target[: len(starts)] = starts
-    target[len(starts) :] = starts[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.token_rules import TokenRules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)  # not frozen, which would make it three times as dear to make
 class SequenceCheck:
     """Draft tokens of one sequence, and all that decides which of them stand besides the target's logits."""
 
@@ -28,15 +28,13 @@ class SequenceCheck:
     cut: DraftToken | None = None  # drafted after them, but the target cannot give it: neither fed nor accepted
     # Writes which tokens may come into [len(draft) + 1, ceil(vocab / 32)] words (token_masks.py); None: all may.
     fill_masks: Callable[[npt.NDArray[np.int32]], None] | None = None
+    # Greedy or coupled: every output token is a function of target and noise alone, whatever was drafted.
+    matched_only: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.matched_only = self.sampling.greedy or self.mode is VerificationMode.COUPLED
         if not self.matched_only and any(token.kind is LawKind.ASSUMED for token in self.draft):
             raise ValueError("an assumed token cannot be verified in ratio mode: no law says how it was chosen")
-
-    @property
-    def matched_only(self) -> bool:
-        """Greedy or coupled: every output token is a function of target and noise alone, whatever was drafted."""
-        return self.sampling.greedy or self.mode is VerificationMode.COUPLED
 
     @property
     def acts_on_logits(self) -> bool:
@@ -56,7 +54,7 @@ class SequenceCheck:
         return self.cut if self.cut is not None and not self.is_matched(self.cut) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     token_ids: tuple[int, ...]  # the accepted draft tokens, then the recovered or bonus token
     num_accepted: int  # len(token_ids) - 1

@@ -134,7 +134,9 @@ def verify(
 
 
 def verdict_of(check: SequenceCheck, num_accepted: int, last_token: int) -> Verdict:
-    accepted = (token.token_id for token in check.draft[:num_accepted])
+    if not num_accepted:
+        return Verdict((last_token,), 0)
+    accepted = [token.token_id for token in check.draft[:num_accepted]]
     return Verdict((*accepted, last_token), num_accepted)
 
 

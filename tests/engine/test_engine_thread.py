@@ -98,3 +98,44 @@ async def test_stopping_an_idle_thread_is_prompt():
     engine = EngineThread(Echo(), lambda out: None)
     engine.start()
     await asyncio.wait_for(engine.stop(), 5)
+
+
+async def test_what_may_come_during_a_step_does_and_the_rest_waits_for_its_end_in_order():
+    class Busy(Echo):
+        engine = None
+        during = None
+
+        def step(self):
+            if self.pending == ["start"]:
+                self.engine.take_in(lambda event: isinstance(event, int), time.monotonic() + 20)
+                self.during = list(self.pending)
+            return super().step()
+
+    outputs, worker = asyncio.Queue(), Busy()
+    worker.engine = engine = EngineThread(worker, outputs.put_nowait)
+    engine.start()
+    for event in ("start", 1, 2, "later", 3):
+        engine.post(event)
+        await asyncio.sleep(0.02)
+    said = []
+    while 3 not in said:
+        said += await asyncio.wait_for(outputs.get(), 5)
+    await engine.stop()
+    assert said == ["start", 1, 2, "later", 3]
+    assert worker.during == ["start", 1, 2]
+
+
+async def test_a_step_takes_nothing_in_once_its_end_is_near():
+    class Late(Echo):
+        engine = None
+
+        def step(self):
+            self.engine.take_in(lambda event: True, time.monotonic() - 1)
+            return super().step()
+
+    outputs, worker = asyncio.Queue(), Late()
+    worker.engine = engine = EngineThread(worker, outputs.put_nowait)
+    engine.post(1)
+    engine.start()
+    assert await asyncio.wait_for(outputs.get(), 5) == [1]
+    await engine.stop()

@@ -58,10 +58,10 @@ class CpuGraphRunner(GraphRunner):
     """Without Triton: attention is planned by the real lengths, and the reference decides on the padded logits."""
 
     def _replay(
-        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], words: object
+        self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], needs: Needs
     ) -> torch.Tensor | None:
         self.step, self.events = (chunks, checks), []
-        return super()._replay(bucket, chunks, checks, words)
+        return super()._replay(bucket, chunks, checks, needs)
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
         return tuple((len(chunk.token_ids), chunk.end) for chunk in self.step[0])
@@ -102,9 +102,9 @@ def plain_runner(model: LlamaModel) -> ModelRunner:
     return ModelRunner(model, KVCache(model.config, NUM_BLOCKS, BLOCK_SIZE, model.dtype, torch.device("cpu")))
 
 
-def padded_runner(model: LlamaModel, limit: int = 1000) -> CpuGraphRunner:
+def padded_runner(model: LlamaModel, limit: int = 1000, *, in_one: bool = True) -> CpuGraphRunner:
     cache = KVCache(model.config, NUM_BLOCKS, BLOCK_SIZE, model.dtype, torch.device("cpu"))
-    return CpuGraphRunner(model, cache, 96, buckets=BUCKETS, capture=EagerCapture(limit))
+    return CpuGraphRunner(model, cache, 96, buckets=BUCKETS, capture=EagerCapture(limit), in_one=in_one)
 
 
 @pytest.mark.parametrize("num_seqs", [1, 2, 3, 4, 5, 6])
@@ -114,6 +114,23 @@ def test_padded_steps_write_the_same_text_at_every_batch_size(model: LlamaModel,
     drafted = Story(num_seqs, 3, known=text).run(padded_runner(model), num_steps=4)
     assert all(ids == right[: len(ids)] for ids, right in zip(drafted, text, strict=True))
     assert sum(map(len, drafted)) > sum(map(len, text)) - 10 * num_seqs, "no draft stood"
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+def test_steps_in_one_graph_and_in_two_write_the_same_text(model: LlamaModel, sampling: SamplingParams) -> None:
+    in_one, in_two = padded_runner(model), padded_runner(model, in_one=False)
+    assert Story(3, 3, sampling).run(in_one) == Story(3, 3, sampling).run(in_two)
+    assert (len(in_one._passes), len(in_two._steps)) == (0, 0), "the switch changed nothing"
+
+
+def test_when_a_step_will_end_is_learnt_from_the_ones_before_and_shorter_ones_count_at_once(model: LlamaModel) -> None:
+    runner = padded_runner(model)
+    bucket = BUCKETS[0]
+    for seconds in (4.0, 8.0, 3.0):
+        runner._note_duration(bucket, seconds)
+    assert runner._durations[bucket] == 3.0
+    runner._note_duration(bucket, 7.0)
+    assert runner._durations[bucket] == 4.0
 
 
 @pytest.mark.parametrize("mode", list(VerificationMode))

@@ -48,9 +48,9 @@ class CpuRankGraphRunner(RankGraphRunner):
         super().__init__(*args, **options)
         self._shared = shared
 
-    def _replay(self, bucket: Bucket, chunks: Sequence[Chunk], checks: Any, words: Any) -> torch.Tensor | None:
+    def _replay(self, bucket: Bucket, chunks: Sequence[Chunk], checks: Any, needs: Any) -> torch.Tensor | None:
         self._shared.chunks, self._shared.checks = chunks, checks
-        return super()._replay(bucket, chunks, checks, words)
+        return super()._replay(bucket, chunks, checks, needs)
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
         return tuple((len(chunk.token_ids), chunk.end) for chunk in self._shared.chunks)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slipstream.engine.batch import Chunk
+from slipstream.exchange import Commit, Draft, DraftBatch, DraftToken, LawKind
 from slipstream.text.tokenizer import Tokenizer
-from tests.scripted_runner import random_law
+from tests.scripted_runner import chain_law, random_law
 from tests.verifier_svc.harness import REMOTE, VOCAB, Harness, tiny_tokenizer
-from verifier_svc.messages import Close, StreamOutput
+from verifier_svc.messages import Close, Event, StreamOutput
 from verifier_svc.verifier import take_in_nothing
 
 
@@ -84,3 +86,27 @@ def test_what_is_held_of_a_sequence_that_is_closed_still_goes_out(tokenizer: Tok
     sent.harness.post(Close(1))
     sent.run()
     assert sent.events == ["launch", 3]
+
+
+def test_drafts_that_come_during_a_step_are_checked_by_the_next(tokenizer: Tokenizer) -> None:
+    law = chain_law(VOCAB, lambda history: (history[-1] + 1) % VOCAB)
+    harness = Harness(law, tokenizer)
+    harness.open([5], num_draft_tokens=3)
+    verifier, said = harness.verifier, list[Commit]()
+
+    def take_in(may_come: Callable[[Event], bool], until: float) -> None:
+        """The drafter has guessed how this step will end: with the next number, right where nothing is drafted yet."""
+        (active,) = verifier.sequences.all
+        base = active.engine.num_tokens
+        tokens = [DraftToken(base + 5, LawKind.ASSUMED), *(DraftToken(base + i, LawKind.ONE_HOT) for i in (6, 7, 8))]
+        event = (1, DraftBatch((Draft(1, base, REMOTE, base, tuple(tokens)),)))
+        assert may_come(event)
+        assert not may_come((1, Close(1)))
+        verifier.handle(event)
+
+    verifier.work_during_steps(lambda outputs: said.extend(outputs[0].commits.commits), take_in)
+    while harness.verifier.next_wake() is not None:
+        verifier.step()
+    assert [token_id for commit in said for token_id in commit.token_ids] == list(range(6, 18))
+    undrafted, drafted = (0, False), (3, True)
+    assert [(commit.num_accepted, commit.hit) for commit in said[:4]] == [undrafted, drafted, undrafted, drafted]

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 
 from slipstream.exchange import DraftToken, SparseLaw
-from slipstream.request import SamplingParams
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.check_rows import NEVER, PAD
 from slipstream.sampling.philox import Stream, random_words, uniform
@@ -125,40 +124,49 @@ def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray
     """The table's rows: columns, then as many law token ids and as many counts as the longest law has."""
     if not checks:
         return np.zeros((0, NUM_COLUMNS), dtype=np.int32)
-    lengths = np.array([len(check.draft) + 1 for check in checks])
-    ends = lengths.cumsum()
+    columns = [_columns(check, vocab_size) for check in checks for _ in range(len(check.draft) + 1)]
+    words = np.concatenate(columns).reshape(-1, NUM_COLUMNS)
+    positions = [check.base + offset for check in checks for offset in range(len(check.draft) + 1)]
+    words.view(np.uint32)[:, Column.POSITION] = positions
+    words[:, Column.DRAFT_ID] = [t.token_id if t else PAD for check in checks for t in (*check.draft, check.last_token)]
+    if all(check.matched_only for check in checks):
+        return words
+    return _with_laws(words, checks)
+
+
+def _with_laws(words: npt.NDArray[np.int32], checks: Sequence[SequenceCheck]) -> npt.NDArray[np.int32]:
+    """The same with how each row is decided, and the laws of those that laws decide."""
+    kinds = [_kind(check, token) for check in checks for token in (*check.draft, check.last_token)]
+    words[:, Column.KIND] = kinds
     laws = _laws(checks)
     law_width = max((len(law.counts) for _, law, _, _ in laws), default=0)
-    words = np.zeros((ends[-1], NUM_COLUMNS + 2 * law_width), dtype=np.int32)
-    words[:, :NUM_COLUMNS] = np.repeat(_common_columns(checks, vocab_size), lengths, axis=0)
-    words[:, Column.POSITION] += (np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)).astype(np.int32)
-    words[:, Column.DRAFT_ID] = [t.token_id if t else PAD for check in checks for t in (*check.draft, check.last_token)]
-    for check, end, length in zip(checks, ends.tolist(), lengths.tolist(), strict=True):
-        if not check.matched_only:
-            words[end - length : end, Column.KIND] = [_kind(check, token) for token in (*check.draft, check.last_token)]
-    _write_laws(words, laws, law_width)
+    wide = np.zeros((len(words), NUM_COLUMNS + 2 * law_width), dtype=np.int32)
+    wide[:, :NUM_COLUMNS] = words
+    _write_laws(wide, laws, law_width)
+    return wide
+
+
+def _columns(check: SequenceCheck, vocab_size: int) -> npt.NDArray[np.int32]:
+    """What all rows of a sequence share at every step; not to be written to."""
+    law = check.sampling
+    return _sequence_columns(
+        law.temperature, law.top_k, law.top_p, law.min_p, vocab_size, check.seed, check.sample_index
+    )
+
+
+# A sequence asks for the same at every step; whole settings may be long to compare and to keep.
+@lru_cache(maxsize=4096)
+def _sequence_columns(
+    temperature: float, top_k: int, top_p: float, min_p: float, vocab_size: int, seed: int, sample_index: int
+) -> npt.NDArray[np.int32]:
+    words = _law_columns(temperature, top_k, top_p, min_p, vocab_size)
+    words.view(np.uint32)[Column.SAMPLE_INDEX] = sample_index
+    words[[Column.SEED_LOW, Column.SEED_HIGH]] = np.array([seed], dtype=np.uint64).view(np.int32)  # little-endian
     return words
 
 
-def _common_columns(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray[np.int32]:
-    """What all rows of a check share, with the position of its first: [num_seqs, NUM_COLUMNS]."""
-    words = np.array([sampling_columns(check.sampling, vocab_size) for check in checks], dtype=np.int32)
-    words[:, Column.POSITION] = np.array([check.base for check in checks], dtype=np.uint32).view(np.int32)
-    words[:, Column.SAMPLE_INDEX] = np.array([check.sample_index for check in checks], dtype=np.uint32).view(np.int32)
-    halves = np.array([check.seed for check in checks], dtype=np.uint64).view(np.int32).reshape(-1, 2)
-    words[:, Column.SEED_LOW : Column.SEED_HIGH + 1] = halves  # little-endian: low word first
-    return words
-
-
-def sampling_columns(sampling: SamplingParams, vocab_size: int) -> tuple[int, ...]:
+def _law_columns(temperature: float, top_k: int, top_p: float, min_p: float, vocab_size: int) -> npt.NDArray[np.int32]:
     """The columns that settings alone decide."""
-    return _law_columns(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, vocab_size)
-
-
-@lru_cache(
-    maxsize=4096
-)  # a sequence asks for the same at every step; whole settings may be long to compare and to keep
-def _law_columns(temperature: float, top_k: int, top_p: float, min_p: float, vocab_size: int) -> tuple[int, ...]:
     greedy = temperature == 0
     floats = dict.fromkeys(FLOATS, 0.0) | {
         Column.TEMPERATURE: 1.0 if greedy else max(temperature, SMALLEST_TEMPERATURE),
@@ -174,7 +182,7 @@ def _law_columns(temperature: float, top_k: int, top_p: float, min_p: float, voc
         floats[Column.MIN_P_REACH] = -math.log(min_p) if min_p else math.inf
     for column, value in floats.items():
         row[column] = int(np.float32(value).view(np.int32))
-    return tuple(row)
+    return np.array(row, dtype=np.int32)
 
 
 def _kind(check: SequenceCheck, token: DraftToken | None) -> RowKind:

@@ -20,6 +20,7 @@ from slipstream.sampling.logprobs import score_asked, with_logprobs
 from slipstream.sampling.rule_rows import contexts_of
 from slipstream.sampling.ruled_law import ruled_logits
 from slipstream.sampling.token_masks import masked_logits
+from slipstream.sampling.verification import verdict_of
 from slipstream.sampling.vocabulary_slice import VocabularySlice
 
 
@@ -93,9 +94,4 @@ def to_verdicts(
     checks: Sequence[SequenceCheck],
     decided: torch.Tensor,  # [at least len(checks), 2] int32: draft tokens accepted, and the token after them
 ) -> list[Verdict]:
-    return [_verdict(check, *numbers) for check, numbers in zip(checks, decided[: len(checks)].tolist(), strict=True)]
-
-
-def _verdict(check: SequenceCheck, num_accepted: int, last_token: int) -> Verdict:
-    accepted = (token.token_id for token in check.draft[:num_accepted])
-    return Verdict((*accepted, last_token), num_accepted)
+    return [verdict_of(check, *numbers) for check, numbers in zip(checks, decided[: len(checks)].tolist(), strict=True)]
