@@ -1,4 +1,4 @@
-"""Services on this machine's cores as `slipstream up` runs them, for a measurement. Knows a topology; no command line."""
+"""Services on this machine's cores as `slipstream up` runs them, for a measurement. Knows a topology, no options."""
 
 from __future__ import annotations
 
