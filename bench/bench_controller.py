@@ -38,6 +38,7 @@ FIXED: Final = {
     "draft_model K=4": (("draft_model",), 4),
     "ngram+draft_model K=4": (("ngram", "draft_model"), 4),
 }
+MODEL_LEN: Final = 1024  # on a GPU; more than any recorded request has
 MOST_DRAFT_TOKENS: Final = 8  # that the controller may choose
 STREAMS: Final = (1, 4, 16, 64)
 ANSWERS: Final = 2.0  # that each stream takes up at a point; a lone one takes a whole period
@@ -141,10 +142,15 @@ async def measured_rounds(bench: Bench, rounds: int, end: float) -> AsyncIterato
 def services(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The gateway's address, and that of its metrics. On a CPU as `slipstream up` runs them."""
     if asked.device != "cpu":
-        drafter = Drafter(model=asked.draft_model, proposer="draft_model", device=asked.drafter_device or asked.device)
+        drafter = Drafter(
+            model=asked.draft_model,
+            proposer="draft_model",
+            device=asked.drafter_device or asked.device,
+            kv_memory_mib=2000,
+        )
         room = Services(
-            model=asked.model, device=asked.device, widen=asked.widen, kv_memory_mib=asked.kv_memory_mib,
-            drafters=(drafter,),
+            model=asked.model, device=asked.device, widen=asked.widen, max_model_len=MODEL_LEN,
+            kv_memory_mib=asked.kv_memory_mib, drafters=(drafter,),
         )  # fmt: skip
         with running(room, tenants()) as live:
             yield live.gateway.address, live.gateway.metrics_address

@@ -53,6 +53,7 @@ def serving(seconds: int, name: str, arguments: str) -> Step:
 DRAFT_LM = "--draft-model drafters/smollm2-135m-instruct-draft"
 ONE_PROCESS = "--placement one_process"
 ON_CORES = "--drafter-device cpu --drafter-threads 4 --drafter-cores 8-11 --streams 1,8,32"
+CONTROLLER = "--device cuda --widen 8b --minutes 2.5 --json build/gpu_check/controller.json"
 TRACED = "--streams 1 --temperatures 0 --seconds 1.5 --trace build/gpu_check/trace.json"
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
 STEPS = {
@@ -80,6 +81,7 @@ STEPS = {
     "controller_cores": on_cores(
         500, EIGHT_CORES, "bench.bench_controller", "--threads=6", "--minutes=7.5", "--json=build/controller_cores.json"
     ),
+    "controller": python(170, *f"-m bench.bench_controller --model {REAL_MODEL} {CONTROLLER}".split()),
     "phases_cores": on_cores(150, OTHER_CORES, "bench.phases", "--threads", "4"),
     "fairness_cores": on_cores(240, OTHER_CORES, "bench.fairness", "--seconds", "60"),
 }
