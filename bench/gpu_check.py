@@ -12,7 +12,7 @@ import tarfile
 import time
 from pathlib import Path
 
-from bench.gpu_steps import STEPS, Step
+from bench.gpu_steps import LOGS, STEPS, Step
 
 FEWEST_SECONDS = 5  # with less left a step is not begun
 
@@ -22,7 +22,8 @@ def run(name: str, step: Step, seconds: float, folder: Path) -> str:
     start = time.monotonic()
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # tests run side by side
     with (folder / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(step.command, stdout=log, stderr=subprocess.STDOUT, env=environment, process_group=0)
+        command = [word.replace(LOGS, str(folder)) for word in step.command]
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, process_group=0)
         try:
             code = process.wait(seconds)
             ended = "ok" if code == 0 else f"exit {code}"

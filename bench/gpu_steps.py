@@ -22,6 +22,8 @@ SANITIZED_KERNELS = (
 )
 SANITIZED_RUNNER = "test_graph_runner and (limited or ruled or greedy)"
 
+LOGS = "LOGS"  # stands in a command for the folder of the logs
+
 # Real services on cores that a GPU step leaves alone; the model is to lie in REAL_MODEL.
 REAL_MODEL = "/tmp/slipstream-model/smollm2-135m-instruct"
 EIGHT_CORES = ("env", "CUDA_VISIBLE_DEVICES=", "taskset", "-c", "0-7")
@@ -46,7 +48,7 @@ def serving(seconds: int, name: str, arguments: str) -> Step:
     """One target of an 8B model's price, and who drafts for it; figures beside the logs, for bench.simulate."""
     target = f"--model {REAL_MODEL} --device cuda --widen 8b --max-model-len 1024"
     memory = "--kv-memory-mib 8000 --drafter-kv-memory-mib 3000"
-    told = f"--minutes {(seconds - 20) / 60:.2f} --json build/gpu_check/{name}.json"
+    told = f"--minutes {(seconds - 20) / 60:.2f} --json {LOGS}/{name}.json"
     return python(seconds, "-m", "bench.bench_serving", *f"{target} {memory} {told} {arguments}".split())
 
 
@@ -54,7 +56,7 @@ DRAFT_LM = "--draft-model drafters/smollm2-135m-instruct-draft"
 ONE_PROCESS = "--placement one_process"
 ON_CORES = "--drafter-device cpu --drafter-threads 4 --drafter-cores 8-11 --streams 1,8,32"
 CONTROLLER = "--device cuda --widen 8b --minutes 2.5 --json build/gpu_check/controller.json"
-TRACED = "--streams 1 --temperatures 0 --seconds 1.5 --trace build/gpu_check/trace.json"
+TRACED = f"--streams 1 --temperatures 0 --seconds 1.5 --trace {LOGS}/trace.json"
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
 STEPS = {
     "tests": python(75, *PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS),
