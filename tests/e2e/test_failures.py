@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from launcher.topology import num_cores
 from slipstream.wire.v1 import generation_pb2
 from slipstream.wire.v1.drafter_pb2_grpc import DrafterStub
 from tests.e2e.cluster import Answer, Client, Cluster, eventually, kv_blocks_used, request
@@ -29,21 +31,31 @@ METRICS = ("--metrics-listen", "127.0.0.1:0")
 Asked = tuple[str, generation_pb2.GenerateRequest]  # as which tenant, and what
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> tuple[Path, Path]:
-    target = make_checkpoint(tmp_path / "target", logit_std=3.0, max_position_embeddings=2 * ENDLESS)
-    return target, make_similar_checkpoint(target, tmp_path / "draft")
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("failures")
+    target = make_checkpoint(folder / "target", logit_std=3.0, max_position_embeddings=2 * ENDLESS)
+    return target, make_similar_checkpoint(target, folder / "draft")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, models: tuple[Path, Path]) -> Iterator[Cluster]:
-    """One of each; the verifier never forgets prompts, so KV use at rest is told apart from a leak."""
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory, models: tuple[Path, Path]) -> Iterator[Cluster]:
     target, draft = models
-    with Cluster(tmp_path) as cluster:
+    folder = tmp_path_factory.mktemp("cluster")
+    with Cluster(folder) as cluster:
         cluster.verifier(target)
         cluster.drafter(draft)
         cluster.gateway(tenants("coupled", max_tokens=ENDLESS, **SETTINGS))
         yield cluster
+
+
+@pytest.fixture
+def cluster(services: Cluster) -> Cluster:
+    """One of each; what an earlier test killed is back."""
+    for name in ("verifier", "drafter", "gateway"):
+        if not services.alive(name):
+            services.restart(name)
+    return services
 
 
 def long(index: int = 0, num_tokens: int = LONG) -> generation_pb2.GenerateRequest:
@@ -69,6 +81,11 @@ async def rest(call: object, answer: Answer) -> list[float]:
     return times
 
 
+def two_seconds() -> float:
+    """In which drafting resumes; as much longer as this machine has more to do than it has cores for."""
+    return 2.0 * max(1.0, os.getloadavg()[0] / num_cores())
+
+
 async def all_free(cluster: Cluster) -> None:
     """Waits until neither verifier nor drafter holds KV."""
 
@@ -87,10 +104,10 @@ async def test_a_killed_drafter_costs_no_token_and_drafts_again_within_two_secon
         cluster.kill("drafter")
         await rest(call, answer)
         assert answer.token_ids == plain.token_ids
-        await asyncio.to_thread(cluster.restart, "drafter")
+        cluster.restart("drafter")  # not in a thread: the drafter would end with it, and later tests need one
         healthy = time.monotonic()
         while not sum((await client.generate(long(1, 16))).drafted):
-            assert time.monotonic() - healthy < 2.0
+            assert time.monotonic() - healthy < two_seconds()
     assert cluster.alive("verifier")
     assert cluster.alive("gateway")
 
@@ -111,7 +128,7 @@ async def test_drafting_resumes_in_a_running_stream(tmp_path: Path, models: tupl
                 message = await call.read()  # type: ignore[attr-defined]
                 assert message is not grpc.aio.EOF, "the stream ended before drafting resumed"
                 drafted = any(message.drafted) and time.monotonic() > healthy
-                assert time.monotonic() - healthy < 2.0
+                assert time.monotonic() - healthy < two_seconds()
             call.cancel()  # type: ignore[attr-defined]
 
 
@@ -208,13 +225,13 @@ async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_dr
             late = await begin(cluster, stack, mixed(16)[4:8], ["verifier1"])
             cluster.terminate("verifier2")  # and ends, done or not
             survived += await finish([*begun, *late])
+        for answer in survived:
+            assert answer.last.usage.completion_tokens == len(answer.token_ids) == MOVED
+        asked = zip(survived, [*mixed(0), *mixed(16)[:8]], strict=True)
+        coupled = [(answer, one) for answer, (tenant, one) in asked if not tenant.startswith("ratio")]
         async with cluster.client("ngram") as client:
-            asked = [*mixed(0), *mixed(16)[:8]]
-            undisturbed = await client.generate_all([one for _, one in asked], 16)
-    for answer, plain, (tenant, _) in zip(survived, undisturbed, asked, strict=True):
-        assert answer.last.usage.completion_tokens == len(answer.token_ids) == MOVED
-        if not tenant.startswith("ratio"):
-            assert answer.token_ids == plain.token_ids
+            undisturbed = await client.generate_all([one for _, one in coupled], 16)
+    assert [answer.token_ids for answer, _ in coupled] == [answer.token_ids for answer in undisturbed]
 
 
 async def test_a_deadline_ends_the_call_and_frees_what_it_held(cluster: Cluster) -> None:
