@@ -180,6 +180,7 @@ class ModelInfo:
     num_sequences: int = 0
     proposers: tuple[str, ...] = ()
     features: str = ""  # a verifier can send them, a drafter needs them; names what makes them, empty = none
+    max_num_seqs: int = 0  # that run at one time; more wait for a place; 0 = not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def model_info(config: VerifierConfig, verifier: Verifier) -> ModelInfo:
         kv_blocks_used=pool.num_used,
         num_sequences=len(verifier.sequences),
         features=served.features,
+        max_num_seqs=config.engine.max_num_seqs,
     )
 
 

@@ -23,6 +23,7 @@ def model_info_to_wire(info: ModelInfo) -> pb.ModelInfo:
         num_sequences=info.num_sequences,
         proposers=info.proposers,
         features=info.features,
+        max_num_seqs=info.max_num_seqs,
     )
 
 
@@ -42,4 +43,5 @@ def model_info_from_wire(message: pb.ModelInfo) -> ModelInfo:
         num_sequences=message.num_sequences,
         proposers=tuple(message.proposers),
         features=message.features,
+        max_num_seqs=message.max_num_seqs,
     )

@@ -15,5 +15,6 @@ def test_model_info_comes_back_as_it_was() -> None:
         stop_token_ids=(2,),
         proposers=("eagle3",),
         features="c" * 64,
+        max_num_seqs=64,
     )
     assert model_info_from_wire(model_info_to_wire(info)) == info

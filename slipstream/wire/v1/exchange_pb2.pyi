@@ -758,6 +758,7 @@ class ModelInfo(_message.Message):
     KV_BLOCKS_USED_FIELD_NUMBER: _builtins.int
     NUM_SEQUENCES_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    MAX_NUM_SEQS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     vocabulary_hash: _builtins.str
     """hex SHA-256 of the tokenizer's entries"""
@@ -779,6 +780,8 @@ class ModelInfo(_message.Message):
     """open now, over all streams"""
     features: _builtins.str
     """verifier: what it can send; drafter: what it needs; hex SHA-256, empty = none"""
+    max_num_seqs: _builtins.int
+    """that run at one time; more wait for a place; 0 = not told"""
     @_builtins.property
     def proposers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """drafter: what may be opened"""
@@ -800,10 +803,11 @@ class ModelInfo(_message.Message):
         kv_blocks_used: _builtins.int = ...,
         num_sequences: _builtins.int = ...,
         features: _builtins.str = ...,
+        max_num_seqs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "dtype", b"dtype", "features", b"features", "kv_block_size", b"kv_block_size", "kv_blocks_total", b"kv_blocks_total", "kv_blocks_used", b"kv_blocks_used", "max_model_len", b"max_model_len", "name", b"name", "num_sequences", b"num_sequences", "proposers", b"proposers", "stop_token_ids", b"stop_token_ids", "version", b"version", "vocab_size", b"vocab_size", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "dtype", b"dtype", "features", b"features", "kv_block_size", b"kv_block_size", "kv_blocks_total", b"kv_blocks_total", "kv_blocks_used", b"kv_blocks_used", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "num_sequences", b"num_sequences", "proposers", b"proposers", "stop_token_ids", b"stop_token_ids", "version", b"version", "vocab_size", b"vocab_size", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
