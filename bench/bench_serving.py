@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Final
 
 from bench.clients import Felt, ask_for
-from bench.live_services import PLACEMENTS, SEPARATE, Drafter, Running, Services, running
+from bench.live_services import Drafter, Running, Services, running
 from bench.scraped import Scraped
 from bench.serving_point import NONE, Point, Policy, make_point
 from bench.serving_sweep import Sweep
 from gateway.policy.tenants import DRAFT_MODEL, EAGLE3, PARD
 from launcher.prompt_file import load_prompts
 from launcher.request_options import RequestOptions
+from launcher.topology import PLACEMENTS, SEPARATE
 from slipstream.config import default_model_dir
-from slipstream.models.derive import round_weights
 from slipstream.proposers.ngram import NAME as NGRAM
 
 PROMPTS: Final = Path(__file__).with_name("prompts") / "chat_eval.jsonl"
@@ -191,6 +191,8 @@ def streams_of(asked: argparse.Namespace) -> tuple[int, ...]:
 
 def rounded(model: Path, bits: int, folder: Path) -> Path:
     """Its greedy tokens agree with the model's about three times in four at 4 bits."""
+    from slipstream.models.derive import round_weights  # torch, which clients do without
+
     made = folder / f"{model.name}-{bits}-bits"
     round_weights(model, made, bits=bits)
     return made

@@ -13,15 +13,13 @@ from typing import Any, Final
 
 import yaml
 
-from launcher import host
 from launcher.processes import ProcessConfig, Processes, ServiceProcess
+from launcher.stack import BETWEEN
+from launcher.topology import ONE_PROCESS, PLACEMENTS, SEPARATE
 from slipstream.config import service_environment
 
 START_SECONDS = 300.0  # a large model and its graphs
 OWN: Final = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--log-level", "warning")
-SEPARATE: Final = "separate"
-ONE_PROCESS: Final = "one_process"
-PLACEMENTS: Final = (SEPARATE, ONE_PROCESS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +137,6 @@ def _separate(processes: Processes, services: Services) -> tuple[ServiceProcess,
 
 def _one_process(processes: Processes, services: Services) -> tuple[ServiceProcess, dict[str, ServiceProcess]]:
     (drafter,) = services.drafters
-    words = [*verifier_options(services), host.SEPARATOR, *OWN, *drafter_options(services, drafter)]
+    words = [*verifier_options(services), BETWEEN, *OWN, *drafter_options(services, drafter)]
     both = start(processes, "launcher.host", *words, num_threads=services.num_threads)
     return both, {drafter.proposer: both}

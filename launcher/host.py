@@ -19,6 +19,7 @@ import drafter_svc.__main__
 import verifier_svc.__main__
 from drafter_svc.config import DrafterConfig
 from drafter_svc.service import drafter_part
+from launcher.stack import BETWEEN
 from slipstream import command_line
 from slipstream.parallel.crew import follows
 from slipstream.timeline import timeline_in
@@ -27,7 +28,6 @@ from slipstream.wire.part import Failure
 from verifier_svc.config import VerifierConfig
 from verifier_svc.service import verifier_part
 
-SEPARATOR: Final = "+"
 NAME: Final = "verifier+drafter"
 
 ConfigT = TypeVar("ConfigT")
@@ -43,10 +43,10 @@ def main(words: Sequence[str]) -> None:
 
 def configurations(words: Sequence[str]) -> tuple[VerifierConfig, DrafterConfig]:
     """A mistake ends the process with exit code 2 and one line on stderr, as with one service."""
-    if SEPARATOR not in words:
-        print(f"error: give the verifier's options, {SEPARATOR!r}, then the drafter's", file=sys.stderr)
+    if BETWEEN not in words:
+        print(f"error: give the verifier's options, {BETWEEN!r}, then the drafter's", file=sys.stderr)
         sys.exit(2)
-    at = words.index(SEPARATOR)
+    at = words.index(BETWEEN)
     verifier = _read(verifier_svc.__main__.app, words[:at], VerifierConfig)
     return verifier, _read(drafter_svc.__main__.app, words[at + 1 :], DrafterConfig)
 

@@ -23,6 +23,7 @@ class Overrides:
     tenants: Path | None = None  # of the gateway
     watch_key_sha256: str | None = None  # of the gateway
     otlp_endpoint: str | None = None  # of all services
+    placement: str | None = None  # of verifiers and drafters
 
     def apply(self, topology: Topology) -> Topology:
         """Raises ValueError naming field, value and range."""
@@ -35,6 +36,7 @@ class Overrides:
             verifiers=_changed(topology.verifiers, both | own),
             drafters=_changed(topology.drafters, both),
             gateway=replace(topology.gateway, **_given(gateway)),
+            **_given({"placement": self.placement}),
         )
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launcher.stack import Stack
+from launcher.stack import Service, Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +19,7 @@ class Listed:
     name: str
     address: str
     metrics: str = ""  # host:port; empty = unknown
+    kind: str = ""  # verifier, drafter, gateway; empty: whichever answers
 
 
 def path_of(folder: Path, gateway: str) -> Path:
@@ -31,10 +32,7 @@ def written(folder: Path, stack: Stack) -> Iterator[None]:
     """There for as long as the block lasts. A folder that cannot be written costs `status` its list, nothing else."""
     path = path_of(folder, stack.gateway)
     part = path.with_suffix(f".{os.getpid()}")
-    services = [
-        Listed(name=service.spec.name, address=service.address, metrics=service.spec.metrics)
-        for service in stack.services
-    ]
+    services = [listed for service in stack.services for listed in _listed(service)]
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps({"services": [asdict(service) for service in services]}))
@@ -44,6 +42,15 @@ def written(folder: Path, stack: Stack) -> Iterator[None]:
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def _listed(service: Service) -> Iterator[Listed]:
+    """A drafter in a verifier's process is listed for itself."""
+    spec = service.spec
+    yield Listed(name=spec.name, address=service.address, metrics=spec.metrics, kind=spec.kind)
+    if spec.drafter_options:
+        name = spec.name.replace(spec.kind, "drafter")
+        yield Listed(name=name, address=service.address, metrics=spec.drafter_metrics, kind="drafter")
 
 
 def read(folder: Path, gateway: str) -> list[Listed]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from launcher.processes import Processes, ServiceProcess
 from launcher.rules import mebibytes
-from launcher.topology import LOOPBACK, GatewayService, ModelService, TlsFiles, Topology, num_cores
+from launcher.topology import LOOPBACK, ONE_PROCESS, GatewayService, ModelService, TlsFiles, Topology, num_cores
 from slipstream.config import service_environment
 
+BETWEEN = "+"  # in the command of a process that holds a verifier and a drafter: of which the options are
 UNLIKELY = 0.35  # below it a drafted token costs more than it brings on a CPU (docs/performance.md)
 
 
@@ -27,12 +28,18 @@ class ServiceSpec:
     options: tuple[str, ...]
     num_threads: int = 1
     http: str = ""  # of a gateway, likewise
+    drafter_options: tuple[str, ...] = ()  # of the drafter in a verifier's process; empty = there is none
+    drafter_metrics: str = ""  # as `metrics`
 
     @property
     def command(self) -> list[str]:
         addresses = ["--listen", self.listen, "--metrics-listen", self.metrics]
         addresses += ["--http-listen", self.http] if self.http else []
-        return [sys.executable, "-m", self.module, *addresses, *self.options]
+        beside = [BETWEEN, "--metrics-listen", self.drafter_metrics, *self.drafter_options]
+        return [sys.executable, "-m", self.module, *addresses, *self.options, *(beside if self.drafter_options else ())]
+
+    def holds(self, kind: str) -> bool:
+        return kind == self.kind or (kind == "drafter" and bool(self.drafter_options))
 
     def start(self, processes: Processes) -> ServiceProcess:
         return processes.start(self.name, self.command, service_environment(self.num_threads))
@@ -55,7 +62,7 @@ class Stack:
     services: tuple[Service, ...]  # in order of start, the gateway last
 
     def addresses(self, kind: str) -> list[str]:
-        return [service.address for service in self.services if service.spec.kind == kind]
+        return [service.address for service in self.services if service.spec.holds(kind)]
 
     @property
     def gateway(self) -> str:
@@ -86,7 +93,7 @@ def single_machine(
 
 def start_stack(processes: Processes, topology: Topology, started: Started = lambda service: None) -> Stack:
     """Starts all, tells each when it is ready, and returns when the gateway answers. Stopping is the caller's."""
-    specs = [*verifier_specs(topology), *drafter_specs(topology)]
+    specs = model_specs(topology)
     loading = [(spec, spec.start(processes)) for spec in specs]
     services = [_ready(processes, spec, process, started) for spec, process in loading]
     last = gateway_spec(topology, Stack(tuple(services)))
@@ -96,9 +103,19 @@ def start_stack(processes: Processes, topology: Topology, started: Started = lam
 def _ready(processes: Processes, spec: ServiceSpec, process: ServiceProcess, started: Started) -> Service:
     address = processes.wait_ready(process)
     metrics, http = process.metrics_address or spec.metrics, process.http_address or spec.http
-    service = Service(replace(spec, listen=address, metrics=metrics, http=http), process)
+    of_drafter = process.metrics_addresses.get("drafter", spec.drafter_metrics)
+    known = replace(spec, listen=address, metrics=metrics, http=http, drafter_metrics=of_drafter)
+    service = Service(known, process)
     started(service)
     return service
+
+
+def model_specs(topology: Topology) -> list[ServiceSpec]:
+    """Of all that holds a model."""
+    verifiers, drafters = verifier_specs(topology), drafter_specs(topology)
+    if topology.placement != ONE_PROCESS:
+        return [*verifiers, *drafters]
+    return [_together(verifier, drafter) for verifier, drafter in zip(verifiers, drafters, strict=True)]
 
 
 def verifier_specs(topology: Topology) -> list[ServiceSpec]:
@@ -152,6 +169,16 @@ def _numbered(kind: str, module: str, topology: Topology, services: tuple[ModelS
             options=tuple(_options(topology, service, service.device_of(replica))),
             num_threads=topology.threads_of(service),
         )
+
+
+def _together(verifier: ServiceSpec, drafter: ServiceSpec) -> ServiceSpec:
+    return replace(
+        verifier,
+        module="launcher.host",
+        drafter_options=drafter.options,
+        drafter_metrics=drafter.metrics,
+        num_threads=max(verifier.num_threads, drafter.num_threads),
+    )
 
 
 def _options(topology: Topology, service: ModelService, device: str) -> list[str]:

@@ -53,7 +53,7 @@ def ask(service: Listed, tls: ClientTls | None = None) -> ServiceStatus:
     unknown = ServiceStatus(name=service.name, address=service.address, passes=passes)
     try:
         with connected(service.address, ASK_SECONDS, tls) as peer:
-            health, kind = peer.health(), peer.kind()
+            health, kind = peer.health(), service.kind or peer.kind()
             if kind not in ("verifier", "drafter"):
                 return replace(unknown, kind=kind, health=health)
             info = peer.model(kind)

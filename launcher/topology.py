@@ -19,6 +19,9 @@ if sys.platform == "linux":
     from os import sched_getaffinity
 
 LOOPBACK: Final = "127.0.0.1:0"
+SEPARATE: Final = "separate"  # a process for each service
+ONE_PROCESS: Final = "one_process"  # one for each verifier and its drafter
+PLACEMENTS: Final = (SEPARATE, ONE_PROCESS)
 MAX_COUNT: Final = 1 << 20  # of anything that is counted here; a larger number is a slip
 
 _BOTH_RULES: Final[dict[str, Rule]] = {
@@ -182,15 +185,26 @@ class Topology:
     drafters: tuple[ModelService, ...] = ()
     gateway: GatewayService = GatewayService()
     tls: TlsFiles | None = None  # None: plaintext between all parts, and to clients
+    placement: str = SEPARATE  # or "one_process": each verifier shares one with its drafter, best if they share a GPU
 
     def __post_init__(self) -> None:
+        rules.require(self, {"placement": rules.one_of(PLACEMENTS)})
         if not self.verifiers and not self.gateway.verifiers:
             raise ValueError("verifiers is empty; give at least one to run here, or one elsewhere in gateway.verifiers")
         if any(drafter.model is None for drafter in self.drafters):
             raise ValueError("drafters without `model`; give each the folder of its draft model")
+        if self.placement == ONE_PROCESS:
+            self._require_pairs()
         for address, count in Counter(self._fixed_addresses()).items():
             if count > 1:
                 raise ValueError(f"listen is {address!r} for {count} services; it must be one's only")
+
+    def _require_pairs(self) -> None:
+        counts = [sum(service.replicas for service in kind) for kind in (self.verifiers, self.drafters)]
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"placement is {ONE_PROCESS} with {counts[0]} verifiers and {counts[1]} drafters; give as many of each"
+            )
 
     def _fixed_addresses(self) -> list[str]:
         replicas = [(service, replica) for service in self._all for replica in range(service.replicas)]

@@ -15,6 +15,7 @@ from launcher.rules import Rule
 from launcher.topology import (
     DRAFTER_RULES,
     GATEWAY_RULES,
+    SEPARATE,
     TLS_RULES,
     VERIFIER_RULES,
     GatewayService,
@@ -69,12 +70,12 @@ class _Reader:
         verifiers = self._services("verifiers", VERIFIER_RULES, sections.get("verifiers"))
         drafters = self._services("drafters", DRAFTER_RULES, sections.get("drafters"))
         gateway = self._part(GatewayService, GATEWAY_RULES, "gateway", sections.get("gateway") or {})
-        files = sections.get("tls")
+        files, placement = sections.get("tls"), sections.get("placement", SEPARATE)
         tls = None if files is None else self._part(TlsFiles, TLS_RULES, "tls", files)
         if self.problems or gateway is None:
             return None
         try:
-            return Topology(verifiers=verifiers, drafters=drafters, gateway=gateway, tls=tls)
+            return Topology(verifiers=verifiers, drafters=drafters, gateway=gateway, tls=tls, placement=placement)
         except ValueError as error:
             self.problems.append(str(error))
             return None
@@ -136,6 +137,7 @@ def describe(topology: Topology) -> dict[str, Any]:
         "verifiers": [_plain(service, VERIFIER_RULES) for service in topology.verifiers],
         "drafters": [_plain(service, DRAFTER_RULES) for service in topology.drafters],
         "gateway": _plain(topology.gateway, GATEWAY_RULES),
+        "placement": topology.placement,
         "tls": None if topology.tls is None else _plain(topology.tls, TLS_RULES),
     }
 

@@ -47,9 +47,10 @@ def ready_line(service: Service, seconds: float, tls: ClientTls | None = None) -
     try:
         with connected(service.address, ASK_SECONDS, tls) as peer:
             info = peer.model(spec.kind)
+            beside = f"; with drafter {peer.model('drafter').name}" if spec.drafter_options else ""
     except grpc.RpcError:
         return line  # it may have died just now; the supervisor will tell
-    return f"{line}  {info.name} in {info.dtype} on {info.device}: {capacity(info)}"
+    return f"{line}  {info.name} in {info.dtype} on {info.device}: {capacity(info)}{beside}"
 
 
 def web_address(gateway: Service, tls: ClientTls | None) -> str:

@@ -71,10 +71,8 @@ def main(
             num_threads=num_threads,
             features=features,
             widen=widen,
-            cuda_graphs=cuda_graphs,
-            graph_memory_bytes=graph_memory_mib << 20,
-            tensor_parallel_size=tensor_parallel_size,
-            all_reduce=all_reduce,
+            cuda_graphs=cuda_graphs, graph_memory_bytes=graph_memory_mib << 20,
+            tensor_parallel_size=tensor_parallel_size, all_reduce=all_reduce,
         )  # fmt: skip
         config = VerifierConfig(
             engine=engine,

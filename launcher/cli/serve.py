@@ -54,6 +54,9 @@ def up(
     otlp_endpoint: Annotated[
         str | None, typer.Option(help="Collector of all services' traces, such as http://127.0.0.1:4318.")
     ] = None,
+    placement: Annotated[
+        str | None, typer.Option(help="one_process: each verifier shares a process, and a GPU, with its drafter.")
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Show what the services write.")] = False,
 ) -> None:
     """Start verifiers, drafters and their gateway on this machine, and again when they die; Ctrl-C stops them.
@@ -72,6 +75,7 @@ def up(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         otlp_endpoint=otlp_endpoint,
+        placement=placement,
         watch_key_sha256=sha256(watch_key.encode()).hexdigest() if watch else None,
     )
     wanted = with_default_model(overrides.apply(topology(config, model, draft_model)))

@@ -10,10 +10,11 @@ import pytest
 
 from bench.bench_serving import line, measure, plain_beside, plot
 from bench.clients import Felt
-from bench.live_services import PLACEMENTS, Drafter, Services
+from bench.live_services import Drafter, Services
 from bench.scraped import Scraped
 from bench.serving_point import Point, Policy, make_point
 from bench.serving_sweep import Sweep
+from launcher.topology import PLACEMENTS
 from tests.tiny_models import make_checkpoint
 
 SWEEP = Sweep(proposers=("ngram", "draft_model"), streams=(1, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,10 @@ def test_a_key_to_watch_with_is_the_gateways() -> None:
 def test_traces_of_all_services_go_to_one_collector() -> None:
     changed = Overrides(otlp_endpoint="http://h:4318").apply(BOTH)
     assert {one.otlp_endpoint for one in (*changed.verifiers, *changed.drafters, changed.gateway)} == {"http://h:4318"}
+
+
+def test_placement_is_that_of_all() -> None:
+    assert Overrides(placement="one_process").apply(BOTH) == replace(BOTH, placement="one_process")
 
 
 def test_a_bad_value_is_named() -> None:

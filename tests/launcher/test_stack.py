@@ -9,8 +9,18 @@ from pathlib import Path
 import pytest
 
 from launcher.processes import ProcessConfig, Processes
-from launcher.stack import Service, ServiceSpec, Stack, drafter_specs, gateway_spec, single_machine, verifier_specs
-from launcher.topology import GatewayService, ModelService, TlsFiles, Topology
+from launcher.stack import (
+    BETWEEN,
+    Service,
+    ServiceSpec,
+    Stack,
+    drafter_specs,
+    gateway_spec,
+    model_specs,
+    single_machine,
+    verifier_specs,
+)
+from launcher.topology import ONE_PROCESS, GatewayService, ModelService, TlsFiles, Topology
 from tests.wire.certificates import Authority
 
 ECHO = Path(__file__).parents[1] / "wire" / "echo_service.py"
@@ -55,6 +65,20 @@ def test_several_services_of_a_kind_are_numbered_and_one_is_not(tmp_path: Path) 
     ]
     assert [option(spec, "--device") for spec in specs] == [["cuda:0"], ["cuda:1"], ["cpu"]]
     assert [spec.name for spec in verifier_specs(single_machine(tmp_path))] == ["verifier"]
+
+
+def test_in_one_process_a_verifiers_command_holds_its_drafters_options(tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    service = ModelService(model=tmp_path, metrics="h:1", replicas=2, devices=("cuda:0", "cuda:1"))
+    drafter = ModelService(model=draft, metrics="h:5", replicas=2, devices=("cuda:0", "cuda:1"))
+    topology = Topology(verifiers=(service,), drafters=(drafter,), placement=ONE_PROCESS)
+    first, second = model_specs(topology)
+    at = second.command.index(BETWEEN)
+    assert (second.name, second.module, second.kind) == ("verifier2", "launcher.host", "verifier")
+    assert (option(second, "--model"), option(second, "--device")) == ([str(tmp_path), str(draft)], ["cuda:1"] * 2)
+    assert second.command[at + 1 : at + 3] == ["--metrics-listen", "h:6"]
+    assert [spec.holds("drafter") for spec in (first, second, *verifier_specs(topology))] == [True, True, False, False]
 
 
 def test_a_drafter_is_told_the_first_verifiers_model_unless_it_has_its_own(tmp_path: Path) -> None:
@@ -154,3 +178,14 @@ def test_every_service_is_told_where_its_traces_go(tmp_path: Path) -> None:
     topology = Topology(verifiers=(model,), drafters=(model,), gateway=GatewayService(otlp_endpoint="http://h:4318"))
     specs = [*verifier_specs(topology), *drafter_specs(topology), gateway_spec(topology, NO_PEERS)]
     assert [option(spec, "--otlp-endpoint") for spec in specs] == [["http://h:4318"]] * 3
+
+
+def test_the_gateway_is_told_of_a_drafter_where_its_verifier_is(tmp_path: Path) -> None:
+    with Processes() as processes:
+        process = processes.start("verifier", ["true"], {})
+    drafter = ("--model", "draft")
+    spec = ServiceSpec(
+        kind="verifier", name="v", module="m", listen="h:1", metrics="", options=(), drafter_options=drafter
+    )
+    gateway = gateway_spec(Topology(verifiers=(ModelService(model=tmp_path),)), Stack((Service(spec, process),)))
+    assert (option(gateway, "--verifier"), option(gateway, "--drafter")) == (["h:1"], ["h:1"])

@@ -47,6 +47,11 @@ def test_a_bad_value_is_named_with_its_range(fields: dict[str, Any], said: str) 
             {"verifiers": (ModelService(listen="h:5", replicas=2),), "gateway": GatewayService(listen="h:6")},
             "listen is 'h:6' for 2 services",
         ),
+        (
+            {"verifiers": (ModelService(),), "placement": "one_process"},
+            "placement is one_process with 1 verifiers and 0",
+        ),
+        ({"verifiers": (ModelService(),), "placement": "near"}, "placement is 'near'; it must be one of separate, one"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_told(parts: dict[str, Any], said: str) -> None:

@@ -97,6 +97,7 @@ def test_certificates_are_read_and_what_is_wrong_with_them_is_told(tmp_path: Pat
         (ONE + "drafters: [{}]", "drafters without `model`"),
         (ONE + "drafters: [{name: x}]", "drafters[0].name is no field"),
         (ONE + "gateway: {verifiers: [h:0]}", "gateway.verifiers is ['h:0']; it must be a list"),
+        (ONE + "placement: 3", "placement is 3; it must be one of separate, one_process"),
         (ONE + "gateway: 3", "gateway is 3; it must hold fields"),
     ],
 )

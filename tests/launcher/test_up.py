@@ -164,6 +164,27 @@ def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(up: Up) -> No
     assert up.all_gone()
 
 
+@pytest.mark.slow
+def test_a_verifier_and_its_drafter_in_one_process_are_two_services_that_come_back_together(
+    model: Path, tmp_path: Path
+) -> None:
+    models = ("--model", str(model), "--draft-model", str(model), "--dtype", "float32", "--kv-memory", "1MiB")
+    up = Up(tmp_path, *models, "--placement", "one_process")
+    try:
+        assert list(up.services) == ["verifier", "gateway"]
+        assert up.descriptions["verifier"].endswith("; with drafter tiny")
+        before = answer(up)
+        os.kill(up.services["verifier"][1], signal.SIGKILL)
+        assert answer(up) == before
+        statuses = json.loads(slipstream(up, tmp_path, "status", "--json").stdout)
+        assert [(one["name"], one["kind"], one["health"]) for one in statuses[:2]] == [
+            ("verifier", "verifier", "SERVING"),
+            ("drafter", "drafter", "SERVING"),
+        ]
+    finally:
+        up.kill()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_a_file_says_what_runs_flags_go_before_it_and_a_kill_leaves_nothing(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "slipstream.yaml"
