@@ -18,6 +18,7 @@ from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_of
 from slipstream.kernels.gpu.launch import wait_for_inputs
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+NARROWEST = 16  # depth of a tensor core's product
 
 
 @triton.jit
@@ -197,7 +198,7 @@ def attend(
     split = splits > 1
     partial = query.new_empty(num_tokens, num_heads, splits, head_dim, dtype=torch.float32) if split else output
     weights = query.new_empty(num_tokens, num_heads, splits, dtype=torch.float32) if split else output
-    dims, wide = triton.next_power_of_2(head_dim), query.dtype == torch.float32
+    dims, wide = max(triton.next_power_of_2(head_dim), NARROWEST), query.dtype == torch.float32
     num_seqs, sharing = len(context_lens), num_heads // kv_heads
     tiles = num_tokens // (plan.block_m // sharing) + num_seqs
     _paged_attention_kernel[(tiles, kv_heads, splits)](

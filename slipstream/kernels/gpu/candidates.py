@@ -1,50 +1,36 @@
-"""Copies the few tokens that a row's limit lies among aside, in their order, by all of the GPU.
+"""Sets the tokens aside that a row's limit lies among, by all of the GPU, and sums up what lies nearer.
 
-Counts per chunk are known from pivots.py, so every chunk knows its place, and one read is enough.
+The one whole read of the logits that a search needs besides the statistics' own; its sums prove or refute the bracket.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 
+from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.check_table import CheckTable
-from slipstream.kernels.gpu.pivots import (
-    PIVOTS,
-    chunk_size,
-    even_pivots,
-    first_bracket,
-    is_searched,
-    pivots_between,
-    row_law,
-    second_bracket,
-)
-from slipstream.kernels.gpu.row_statistics import RowParts, distances
+from slipstream.kernels.gpu.distance_keys import EVERYTHING, is_searched, load_keys, row_law
+from slipstream.kernels.gpu.launch import wait_for_inputs
+from slipstream.kernels.gpu.row_statistics import RowParts
+from slipstream.kernels.gpu.sampled_bracket import PARTS, PIVOTS, bracket, num_sampled, sample
 
 SET_ASIDE = tl.constexpr(8192)  # tokens of one row
 BLOCK = tl.constexpr(1024)
+PROGRAMS_WANTED = 660  # five for each of a Hopper's multiprocessors
+MOST_TURNS = 16
+NEARER, CANDIDATES, NEARER_WEIGHT, CANDIDATES_WEIGHT = (tl.constexpr(i) for i in range(4))
+NUM_SUMS = 4
 
 
-@triton.jit
-def nearest_candidate(low: tl.tensor, low_count: tl.tensor, high_count: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Candidates lie beyond this distance (its bits), and whether there are few enough to be set aside.
-
-    All within `high` if they fit, so that top-p after top-k finds its tokens there too; else those of the bracket.
-    """
-    fits = high_count - low_count <= SET_ASIDE
-    return tl.where(high_count <= SET_ASIDE, -1, low), fits
-
-
-@triton.jit
-def _count_within(
-    sums_ptr: tl.tensor, pivots: tl.tensor, pivot: tl.tensor, num_chunks: tl.tensor, CHUNKS: tl.constexpr
-) -> tl.tensor:
-    """Each chunk's number of tokens within one of the pivots, which may stand there twice; 0 if it is none of them."""
-    chunks = tl.arange(0, CHUNKS)[:, None]
-    at = sums_ptr + chunks * 2 * PIVOTS + tl.arange(0, PIVOTS)[None, :]
-    counts = tl.load(at, mask=chunks < num_chunks, other=0.0)
-    return tl.max(tl.where(pivots[None, :] == pivot, counts, 0.0), 1)
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    far: torch.Tensor  # [num_rows, PARTS, PIVOTS] fp32, from the sample
+    sums: torch.Tensor  # [num_rows, num_chunks, 4] fp32: numbers nearer than and within the bracket, and weights
+    logits: torch.Tensor  # [num_rows, SET_ASIDE], in no order; unwritten where there are none, or too many
 
 
 @triton.jit
@@ -52,79 +38,91 @@ def _set_aside_kernel(
     logits_ptr: tl.tensor,  # [num_rows, vocab_size], rows row_stride apart
     table_ptr: tl.tensor,  # [num_rows, width] int32
     values_ptr: tl.tensor,  # [num_rows, num_tiles, 4] fp32
-    even_ptr: tl.tensor,  # [num_rows, num_chunks, 2, PIVOTS] fp32
-    fine_ptr: tl.tensor,  # the same shape
+    far_ptr: tl.tensor,  # [num_rows, PARTS, PIVOTS] fp32
+    taken_ptr: tl.tensor,  # [num_rows] int32, places taken so far
+    sums_ptr: tl.tensor,  # [num_rows, num_chunks, 4] fp32, out
     aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE], out, of the logits' type
     row_stride: int,
     width: int,
     vocab_size: int,
     num_tiles: int,
-    num_chunks: int,
+    sampled: int,
     CHUNK: tl.constexpr,
     TILES: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    PARTS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
-    """aside = the logits whose distance lies in (nearest, high]."""
+    """aside = the logits whose key lies in (low, high]; which of them stands where is left to chance."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
     settings_ptr = table_ptr + row * width
     if is_searched(settings_ptr) == 0:
         return
     largest, temperature, total, _ = row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
-    even_ptr += row * num_chunks * 2 * PIVOTS
-    fine_ptr += row * num_chunks * 2 * PIVOTS
-    _, _, even_low, _, _, even_high, _, _ = first_bracket(settings_ptr, even_ptr, num_chunks, total, CHUNKS)
-    _, _, low, low_count, _, high, high_count, _ = second_bracket(
-        settings_ptr, even_ptr, fine_ptr, num_chunks, total, CHUNKS
-    )
-    nearest, fits = nearest_candidate(low, low_count, high_count)
-    if fits == 0:
-        return
-    fine = pivots_between(even_low, even_high)
-    nearer = tl.maximum(
-        _count_within(fine_ptr, fine, nearest, num_chunks, CHUNKS),
-        _count_within(even_ptr, even_pivots(), nearest, num_chunks, CHUNKS),
-    )
-    candidates = _count_within(fine_ptr, fine, high, num_chunks, CHUNKS) - nearer
-    place = tl.sum(tl.where(tl.arange(0, CHUNKS) < chunk, candidates, 0.0), 0).to(tl.int32)
+    low, high = bracket(settings_ptr, far_ptr + row * PARTS * PIVOTS, total, vocab_size, sampled, PARTS)
+    nearer, candidates = 0.0, 0.0
+    nearer_weight, candidates_weight = 0.0, 0.0
     for first in range(chunk * CHUNK, min(chunk * CHUNK + CHUNK, vocab_size), BLOCK):
         index = first + tl.arange(0, BLOCK)
-        logits = tl.load(logits_ptr + row * row_stride + index, mask=index < vocab_size, other=float("-inf")).to(
-            tl.float32
+        keys, weights, logits = load_keys(
+            logits_ptr + row * row_stride, index, index < vocab_size, largest, temperature
         )
-        keys = distances(logits, largest, temperature).to(tl.int32, bitcast=True)
-        chosen = ((index < vocab_size) & (keys > nearest) & (keys <= high)).to(tl.int32)
-        places = place + tl.cumsum(chosen, 0) - 1
-        tl.store(aside_ptr + row * SET_ASIDE + places, logits, mask=(chosen == 1) & (places < SET_ASIDE))
-        place += tl.sum(chosen, 0)
+        chosen = (keys > low) & (keys <= high) & (keys < EVERYTHING)
+        places = tl.cumsum(chosen.to(tl.int32), 0) - 1
+        found = tl.max(places, 0) + 1
+        candidates += found
+        candidates_weight += tl.sum(tl.where(chosen, weights, 0.0), 0)
+        if low >= 0:
+            nearer += tl.sum((keys <= low).to(tl.int32), 0)
+            nearer_weight += tl.sum(tl.where(keys <= low, weights, 0.0), 0)
+        if found > 0:
+            places += tl.atomic_add(taken_ptr + row, found)
+            tl.store(aside_ptr + row * SET_ASIDE + places, logits, mask=chosen & (places < SET_ASIDE))
+    sums_ptr += (row * tl.num_programs(1) + chunk) * 4
+    tl.store(sums_ptr + NEARER, nearer)
+    tl.store(sums_ptr + CANDIDATES, candidates)
+    tl.store(sums_ptr + NEARER_WEIGHT, nearer_weight)
+    tl.store(sums_ptr + CANDIDATES_WEIGHT, candidates_weight)
+
+
+def chunk_size(num_rows: int, vocab_size: int) -> int:
+    """Tokens of one program: as many as leave work for all of the GPU, since each begins with the row's bracket."""
+    turns = num_rows * vocab_size // (PROGRAMS_WANTED * BLOCK.value)
+    return int(BLOCK.value * min(triton.next_power_of_2(max(turns, 1)), MOST_TURNS))
 
 
 def set_aside(
     logits: torch.Tensor,  # [num_rows, vocab_size]
     table: CheckTable,
     parts: RowParts,  # of the whole vocabulary
-    sums: torch.Tensor,  # [2, num_rows, num_chunks, 2, PIVOTS] fp32, from pivot_sums
-) -> torch.Tensor:
-    """[num_rows, SET_ASIDE]: the candidates' logits; unwritten where there are none or too many."""
+) -> Candidates:
     num_rows, vocab_size = logits.shape
-    num_tiles, num_chunks = parts.tokens.shape[1], sums.shape[2]
-    aside = logits.new_empty(num_rows, SET_ASIDE.value)  # a search goes through either, so both have one type
-    if table.searched:
-        _set_aside_kernel[(num_rows, num_chunks)](
-            logits,
-            table.words,
-            parts.values,
-            sums[0],
-            sums[1],
-            aside,
-            logits.stride(0),
-            table.words.stride(0),
-            vocab_size,
-            num_tiles,
-            num_chunks,
-            CHUNK=chunk_size(num_rows, vocab_size),
-            TILES=triton.next_power_of_2(num_tiles),
-            CHUNKS=triton.next_power_of_2(num_chunks),
-            num_warps=8,
-        )
-    return aside
+    num_tiles, chunk = parts.tokens.shape[1], chunk_size(num_rows, vocab_size)
+    num_chunks = triton.cdiv(vocab_size, chunk)
+    taken = parts.tokens.new_empty(num_rows)
+    found = Candidates(
+        far=sample(logits, table, parts, taken),
+        sums=parts.values.new_empty(num_rows, num_chunks, NUM_SUMS),
+        logits=logits.new_empty(num_rows, SET_ASIDE.value),  # a search goes through either, so both have one type
+    )
+    _set_aside_kernel[(num_rows, num_chunks)](
+        logits,
+        table.words,
+        parts.values,
+        found.far,
+        taken,
+        found.sums,
+        found.logits,
+        logits.stride(0),
+        table.words.stride(0),
+        vocab_size,
+        num_tiles,
+        num_sampled(vocab_size),
+        CHUNK=chunk,
+        TILES=triton.next_power_of_2(num_tiles),
+        PARTS=PARTS,
+        num_warps=4,
+        **launch.overlap_options(),
+    )
+    return found

@@ -11,7 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
+from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.check_table import CheckTable, Column, RowKind
+from slipstream.kernels.gpu.launch import wait_for_inputs
 from slipstream.kernels.noise import gumbel_block
 from slipstream.sampling.philox import Stream
 
@@ -75,8 +77,10 @@ def _row_statistics_kernel(
     first_token: int,
     num_tiles: int,
     TILE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """largest = max x; total = sum of exp((x - largest) / T); best = max of (x - largest) / T + noise, or of x."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     row_ptr = table_ptr + row * width
@@ -135,5 +139,6 @@ def row_statistics(
         num_tiles,
         TILE=tile,
         num_warps=tile // 512,
+        **launch.overlap_options(),
     )
     return parts

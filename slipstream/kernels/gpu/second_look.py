@@ -12,7 +12,9 @@ import triton
 import triton.language as tl
 
 from slipstream.exchange import LAW_TOTAL
+from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.check_table import NUM_COLUMNS, CheckTable, Column, RowKind
+from slipstream.kernels.gpu.launch import wait_for_inputs
 from slipstream.kernels.gpu.row_statistics import RowParts, distances, load_float, residual_noise, tile_size
 
 KIND = tl.constexpr(int(Column.KIND))
@@ -48,8 +50,10 @@ def _decide_rows_kernel(
     num_tiles: int,
     LIMITED: tl.constexpr,
     TILES: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """stands = (chosen == draft) where matched, u * draft_prob < target_prob where the law decides."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0)
     row_ptr = table_ptr + row * width
     tiles = tl.arange(0, TILES)
@@ -118,8 +122,10 @@ def _second_look_kernel(
     LIMITED: tl.constexpr,
     MAX_ROWS: tl.constexpr,
     TILE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """scores: log(max(0, target_prob - draft_prob)) + noise where a law was rejected, log(target weight) + noise."""
+    wait_for_inputs(OVERLAP)
     sequence = tl.program_id(0)
     tile = tl.program_id(1)
     _, row = _last_row(starts_ptr, stands_ptr, sequence, MAX_ROWS)
@@ -165,8 +171,10 @@ def _verdicts_kernel(
     num_tiles: int,
     MAX_ROWS: tl.constexpr,
     TILES: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """verdict = (draft tokens accepted, the token after them); an empty residual means the target's own law."""
+    wait_for_inputs(OVERLAP)
     sequence = tl.program_id(0)
     num_accepted, row = _last_row(starts_ptr, stands_ptr, sequence, MAX_ROWS)
     token = tl.load(chosen_ptr + row)
@@ -208,6 +216,7 @@ def decide_rows(
         LIMITED=reach is not None,
         TILES=triton.next_power_of_2(num_tiles),
         num_warps=1,
+        **launch.overlap_options(),
     )
     return decided
 
@@ -247,6 +256,7 @@ def second_look(
         MAX_ROWS=triton.next_power_of_2(table.max_rows),
         TILE=tile,
         num_warps=tile // 512,
+        **launch.overlap_options(),
     )
     return found
 
@@ -266,5 +276,6 @@ def verdicts(table: CheckTable, decided: DecidedRows, found: RowParts) -> torch.
         MAX_ROWS=triton.next_power_of_2(table.max_rows),
         TILES=triton.next_power_of_2(num_tiles),
         num_warps=1,
+        **launch.overlap_options(),
     )
     return output

@@ -16,7 +16,7 @@ DECODE = [(1, 0), (1, 21)]  # query tokens, context before them
 VERIFY = [(5, 30), (3, 0), (1, 17)]
 MIXED = [(37, 5), (1, 9), (5, 60)]
 LONG = [(5, 1019), (1, 4000), (3, 77), (200, 300), (1, 0), (700, 0)]
-HEADS = [(9, 3, 64), (4, 1, 96), (4, 4, 128), (2, 1, 256)]  # heads, KV heads, head_dim
+HEADS = [(9, 3, 64), (4, 1, 96), (4, 4, 128), (2, 1, 256), (4, 2, 8)]  # heads, KV heads, head_dim
 Spans = list[tuple[int, int]]
 
 
