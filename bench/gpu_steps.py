@@ -18,7 +18,10 @@ SANITIZER = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9")
 EXACT_ALLOCATIONS = ("env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1")  # no block has room beyond a tensor; graphs forbid it
 SANITIZED_KERNELS = (
     "test_rms_norm or test_rotary or test_low_rank or test_token or test_linear or (test_attention and splits) "
-    "or (test_verification and not compiled)"
+    "or (test_verification and not compiled) or test_row_limits"
+)
+NEW_KERNELS = (
+    "test_verification or test_row_limits or test_laws or test_graph_tellings or test_attention or test_linear"
 )
 SANITIZED_RUNNER = "test_graph_runner and (limited or ruled or greedy)"
 
@@ -60,9 +63,11 @@ TRACED = f"--streams 1 --temperatures 0 --seconds 1.5 --trace {LOGS}/trace.json"
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
 STEPS = {
     "tests": python(75, *PYTEST, "-n", "14", "--maxfail=40", *KERNEL_TESTS),
+    "tests_again": python(45, *PYTEST, "-n", "14", "--maxfail=40", KERNEL_TESTS[0], "-k", NEW_KERNELS),
     "memcheck": Step(60, (*EXACT_ALLOCATIONS, *SANITIZED, "-k", SANITIZED_KERNELS, KERNEL_TESTS[0])),
     "memcheck_runner": Step(60, (*SANITIZED, "-k", SANITIZED_RUNNER, KERNEL_TESTS[0])),
     "step": python(55, "-m", "bench.bench_step"),
+    "verification_profile": python(30, "-m", "bench.profile_verification"),
     "verification": python(25, "-m", "bench.bench_kernels", "--only", "verify"),
     "attention": python(20, "-m", "bench.bench_kernels", "--only", "attention"),
     "kernels": python(60, "-m", "bench.bench_kernels"),
@@ -72,7 +77,7 @@ STEPS = {
     "verify": python(50, "-m", "bench.bench_verify"),
     "verify_apart": python(40, "-m", "bench.bench_verify", "--no-overlap"),
     "verify_library": python(40, "-m", "bench.bench_verify", "--library-products"),
-    "verify_not_near": python(30, "-m", "bench.bench_verify", "--only", "x 5 over", "--nothing-near"),
+    "verify_not_near": python(30, "-m", "bench.bench_verify", "--only", "1 x 5 over", "--nothing-near"),
     "sweep_attention": python(20, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
     "serving": serving(110, "serving", f"{ONE_PROCESS} {DRAFT_LM} --seconds 2.5"),

@@ -10,7 +10,7 @@ import torch
 
 from bench.kernels.case import Case
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
-from slipstream.kernels.gpu.check_table import pack_checks
+from slipstream.kernels.gpu.check_table import CheckTable, pack_checks
 from slipstream.kernels.gpu.verification import verify_table
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck
@@ -26,6 +26,8 @@ KINDS = {
     "coupled min_p": (SamplingParams(min_p=0.05), VerificationMode.COUPLED),
     "ratio top_k": (SamplingParams(top_k=50), VerificationMode.RATIO),
     "ratio top_p": (SamplingParams(top_p=0.95), VerificationMode.RATIO),
+    "ratio top_k_p": (SamplingParams(temperature=0.7, top_k=50, top_p=0.95), VerificationMode.RATIO),
+    "coupled top_k": (SamplingParams(top_k=50), VerificationMode.COUPLED),
 }
 
 
@@ -33,7 +35,7 @@ def cases() -> Iterator[Case]:
     for sequences, vocab_size, target_us in SHAPES:
         rows = sequences * (DRAFT_TOKENS + 1)
         for kind, (sampling, mode) in KINDS.items():
-            runs = [_run(sequences, vocab_size, sampling, mode, seed) for seed in range(2)]
+            runs = [verification_run(sequences, vocab_size, sampling, mode, seed) for seed in range(2)]
             limited = "_" in kind
             yield Case(
                 f"verify {kind}", f"{rows} x {vocab_size}", runs, 4 * rows * vocab_size, 0.0 if limited else target_us
@@ -42,9 +44,16 @@ def cases() -> Iterator[Case]:
         yield Case("torch softmax", f"{rows} x {vocab_size}", [partial(logits.softmax, -1)], 8 * rows * vocab_size)
 
 
-def _run(
+def verification_run(
     sequences: int, vocab_size: int, sampling: SamplingParams, mode: VerificationMode, seed: int
 ) -> Callable[[], object]:
+    return partial(verify_table, *logits_and_table(sequences, vocab_size, sampling, mode, seed))
+
+
+def logits_and_table(
+    sequences: int, vocab_size: int, sampling: SamplingParams, mode: VerificationMode, seed: int
+) -> tuple[torch.Tensor, CheckTable]:
+    """Flat logits, but for drafts that mostly stand."""
     rng = np.random.default_rng(seed)
     checks = [
         SequenceCheck(draft=_draft(rng, vocab_size), base=100, sampling=sampling, mode=mode, seed=7)
@@ -52,8 +61,8 @@ def _run(
     ]
     logits = torch.randn(sequences * (DRAFT_TOKENS + 1), vocab_size, device="cuda") * 2.5
     table = pack_checks(checks, vocab_size, logits.device)
-    logits.scatter_(1, table.words[:, 1:2].long().clamp_min(0), 14.0)  # drafts that mostly stand
-    return lambda: verify_table(logits, table)
+    logits.scatter_(1, table.words[:, 1:2].long().clamp_min(0), 14.0)
+    return logits, table
 
 
 def _draft(rng: np.random.Generator, vocab_size: int) -> tuple[DraftToken, ...]:
