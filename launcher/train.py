@@ -170,14 +170,16 @@ def pard(
 
 @app.command()
 def export(
-    draft: Annotated[Path, typer.Argument(help="Folder of a stored draft.")],
+    drafter: Annotated[Path, typer.Argument(help="Folder of a stored draft or EAGLE-3 head.")],
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
     target: Annotated[Path | None, typer.Option(help="Its target; found by name if not given.")] = None,
 ) -> None:
-    """Write a stored draft as a Hugging Face folder, for other programs."""
+    """Write a stored drafter as other programs know it."""
+    from slipstream.models.eagle3_checkpoint import is_eagle3_folder
     from slipstream.training.export import export_draft
+    from slipstream.training.export_head import export_head
 
-    export_draft(draft, out, target)
+    (export_head if is_eagle3_folder(drafter) else export_draft)(drafter, out, target)
     print(out)
 
 
