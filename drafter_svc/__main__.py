@@ -26,6 +26,9 @@ _AdaptersDir = Annotated[
 _MaxBranches = Annotated[
     int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
 ]
+_LoopSteps = Annotated[
+    int, typer.Option(help="On a GPU: most tokens of a path drawn in one captured loop; 0: one step at a time.")
+]
 _StopBelow = Annotated[
     float, typer.Option(help="End a path that is less likely than this to stand (T = 0 or coupled); 0: never.")
 ]
@@ -53,6 +56,7 @@ def main(
     max_branches: _MaxBranches = MOST_BRANCHES,
     stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
+    loop_steps: _LoopSteps = 6,
     adapters_dir: _AdaptersDir = None,
     adapter: Annotated[list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to begin with.")] = None,
     max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is taken for all.")] = 4,
@@ -89,6 +93,7 @@ def main(
             max_branches=max_branches,
             stop_below=stop_below,
             num_kept=num_kept,
+            loop_steps=loop_steps,
             adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),
         )
     (context.obj or _run)(config)

@@ -15,6 +15,7 @@ DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 _CPU_ROWS: Final = 16
 _GPU_ROWS: Final = 64  # for the price of a few
 MOST_BRANCHES: Final = 64  # that may be asked for
+MOST_LOOP_STEPS: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +79,9 @@ class DrafterConfig:
     max_branches: int = MOST_BRANCHES  # of one sequence; 0 where verifier and drafter share cores (docs/performance.md)
     stop_below: float = 0.0  # a path of one-hot drafts ends once it is less likely than this to stand; 0 = never
     num_kept: int = 32  # tokens that a draft token's law keeps
+    loop_steps: int = (
+        6  # on a GPU, most tokens of a path drawn in one captured loop, which a commit waits for; 0 = none
+    )
     adapters: AdapterSettings = NO_ADAPTERS
 
     def __post_init__(self) -> None:
@@ -85,11 +89,18 @@ class DrafterConfig:
         check_endpoint(self.otlp_endpoint)
         if not 1 <= self.num_kept <= 1024:
             raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
+        if not 0 <= self.loop_steps <= MOST_LOOP_STEPS:
+            raise ValueError(f"loop_steps is {self.loop_steps}; it must be in 0..{MOST_LOOP_STEPS}")
         if not 0 <= self.stop_below < 1:
             raise ValueError(f"stop_below is {self.stop_below}; it must be in [0, 1)")
         if self.adapters.wanted and self.proposer != "draft_model":
             raise ValueError(f"proposer is {self.proposer!r}, which takes no adapters; only draft_model does")
         assert self.row_limits  # validates them
+
+    @property
+    def wants_loop(self) -> bool:
+        """Whether drafts are made by captured loops, where the proposer has any."""
+        return self.engine.cuda_graphs and self.loop_steps > 0 and self.engine.device.startswith("cuda")
 
     @property
     def row_limits(self) -> RowLimits:

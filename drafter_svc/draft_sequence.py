@@ -57,6 +57,7 @@ class DraftSequence:
         self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
         self.features = FeatureFeed(limits.feature_size)
         self._bounds = DraftBounds(request, limits)
+        self._feeds_drawn = limits.feeds_drawn
         self._pool = pool
         self._stop_below = stop_below
         self._draw_numbers = count(request.epoch << 32)
@@ -122,9 +123,10 @@ class DraftSequence:
         """A step has fed `path` up to position `end` and drawn `proposals`."""
         if self.start_of(path) <= path.num_by_target and end <= self.features.num_fed_by_target(len(self.committed)):
             path.num_by_target = end
-        path.num_computed = end
         was_complete = path.is_complete
         path.take(proposals, self._stop_below)
+        num_fed = max(0, len(proposals) - 1) if self._feeds_drawn else 0
+        path.num_computed = min(end + num_fed, len(self.committed) + len(path.tokens))
         if path is self.trunk and path.is_complete and not was_complete:
             self._enumerate()
 

@@ -120,7 +120,7 @@ class Planner:
 
     def _add(self, plan: Plan, sequence: DraftSequence, path: Path, num_tokens: int) -> None:
         token_ids, start = sequence.tokens_to_feed(path), sequence.start_of(path)
-        num_wanted = _num_wanted(sequence, path, num_tokens)
+        num_wanted = self._num_wanted(sequence, path, num_tokens)
         is_whole = num_wanted > 0
         row = Row(
             token_ids=token_ids[:num_tokens],
@@ -140,8 +140,18 @@ class Planner:
 
     def _end(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
         """Where the KV ends that a row of `num_tokens` writes. What lies past its tokens never counts as computed."""
-        num_past = max(0, self._own.at_once(_num_wanted(sequence, path, num_tokens)) - 1)
+        num_past = max(0, self._own.at_once(self._num_wanted(sequence, path, num_tokens)) - 1)
         return sequence.start_of(path) + num_tokens + num_past
+
+    def _num_wanted(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
+        """Draft tokens to ask of a row that feeds `num_tokens`; none before all that stands before them is fed.
+
+        One more than the path's goal tells what may become final after all of it, for which branches are begun.
+        """
+        if sequence.start_of(path) + num_tokens < len(sequence.committed) + len(path.tokens):
+            return 0
+        num_past_goal = 1 if self._own.feeds_drawn and sequence.fan_out else 0
+        return max(1, path.goal - len(path.tokens) + num_past_goal)
 
     def _left(self, plan: Plan) -> int:
         """Tokens that may still be fed; none once the rows are full."""
@@ -159,12 +169,6 @@ class Planner:
     def _blocks_for(self, sequence: DraftSequence) -> int:
         tokens = len(sequence.committed) + sequence.num_draft_tokens
         return min(self._pool.num_blocks, -(-tokens // self._pool.block_size))
-
-
-def _num_wanted(sequence: DraftSequence, path: Path, num_tokens: int) -> int:
-    """Draft tokens to ask of a row that feeds `num_tokens`; none before all that stands before them is fed."""
-    is_whole = sequence.start_of(path) + num_tokens == len(sequence.committed) + len(path.tokens)
-    return max(1, path.goal - len(path.tokens)) if is_whole else 0
 
 
 def _grow(path: Path, num_tokens: int) -> bool:

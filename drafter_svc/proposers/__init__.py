@@ -7,6 +7,7 @@ from typing import Final
 
 from drafter_svc.config import DrafterConfig
 from drafter_svc.proposers import draft_model, eagle3, pard
+from drafter_svc.proposers.looped import LoopLimits
 from drafter_svc.proposers.proposer import Proposer
 
 NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME, pard.NAME)
@@ -14,9 +15,10 @@ NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME, pard.NAME)
 
 def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
     """The proposer that the configuration names, loaded. `num_target_ids`: entries of the shared vocabulary."""
+    loop = LoopLimits(max_rows=config.max_rows, max_steps=config.loop_steps) if config.wants_loop else None
     if config.proposer == draft_model.NAME:
         return draft_model.load_draft_model(
-            config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, adapters=config.adapters
+            config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, adapters=config.adapters, loop=loop
         )
     if config.proposer == eagle3.NAME:
         return eagle3.load_eagle3_drafts(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)

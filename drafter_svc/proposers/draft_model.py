@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import torch
 
 from drafter_svc.config import NO_ADAPTERS, AdapterSettings
-from drafter_svc.proposers.proposer import Limits, Proposal, Row
+from drafter_svc.proposers.looped import LoopLimits, make_looped
+from drafter_svc.proposers.proposer import Limits, Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner, make_runner
 from slipstream.models.adapter_slots import AdapterSlots
 from slipstream.models.draft_checkpoint import draft_tokens
+from slipstream.sampling.draft_law import NUM_CANDIDATES
 
 NAME: Final = "draft_model"
 
@@ -53,13 +56,21 @@ def _chunk(row: Row) -> Chunk:
 
 
 def load_draft_model(
-    engine: EngineConfig, *, num_target_ids: int, num_kept: int, adapters: AdapterSettings = NO_ADAPTERS
-) -> DraftModel:
+    engine: EngineConfig,
+    *,
+    num_target_ids: int,
+    num_kept: int,
+    adapters: AdapterSettings = NO_ADAPTERS,
+    loop: LoopLimits | None = None,
+) -> Proposer:
     """The proposer of a checkpoint; the checkpoint may know a part of the vocabulary only (`d2t`)."""
-    runner = make_runner(engine)
+    runner = make_runner(replace(engine, cuda_graphs=False))  # its graphs are of verify passes
     choice = load_token_choice(engine, runner, num_target_ids=num_target_ids, num_kept=num_kept)
     slots = AdapterSlots(runner.model, adapters.most, adapters.max_rank) if adapters.wanted else None
-    return DraftModel(runner, limits_of(runner), choice, slots)
+    stepwise = DraftModel(runner, limits_of(runner), choice, slots)
+    if loop is None or num_kept > NUM_CANDIDATES:
+        return stepwise
+    return make_looped(stepwise, runner, choice, loop, engine.graph_memory_bytes)
 
 
 def limits_of(runner: ModelRunner) -> Limits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy.typing as npt
 
 from drafter_svc.adapters import AdapterStore
 from slipstream.exchange import DraftToken
+from slipstream.kernels.draft_choice import Kind, settings_of
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.token_rules import TokenRules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Drawing:
     """How the draft tokens of one sequence are drawn."""
 
@@ -29,6 +31,12 @@ class Drawing:
     def carries_law(self) -> bool:
         """Greedy and coupled draft tokens are checked by match; all others travel with their distribution."""
         return self.mode is VerificationMode.RATIO and not self.sampling.greedy
+
+    @cached_property
+    def settings(self) -> tuple[int, ...]:
+        """The same as a row of a table on the device has it."""
+        kind = Kind.GREEDY if self.sampling.greedy else Kind.LAW if self.carries_law else Kind.COUPLED
+        return settings_of(self.sampling, kind, self.seed, self.sample_index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +75,8 @@ class Limits:
     vocab_size: int  # token ids that can be fed
     eos_token_ids: tuple[int, ...] = ()  # the model's own end tokens, not drafted before min_tokens
     feature_size: int = 0  # numbers of a target's feature of one token, which rows then hold; 0 = it needs none
-    num_lookahead: int = 0  # positions past its end that a row may write KV to, which nobody reads in a later step
+    num_lookahead: int = 0  # positions past its end that a row may write KV to
+    feeds_drawn: bool = False  # what it writes there is the KV of what it drew, all but the last token; else of no use
 
     def at_once(self, num_wanted: int) -> int:
         """How many tokens one row draws, each after the first at the price of a position past its end."""

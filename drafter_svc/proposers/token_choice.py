@@ -8,6 +8,7 @@ import torch
 
 from drafter_svc.proposers.proposer import Proposal, Row
 from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels.draft_choice import NO_TOKEN, Drafting
 from slipstream.sampling.draft_law import as_law, draw, guess_outcomes, sparse_laws
 from slipstream.sampling.rule_rows import RowContext
 from slipstream.sampling.ruled_law import drafting_logits
@@ -29,6 +30,12 @@ class TokenChoice:
         self._num_target_ids = num_target_ids
         self._num_kept = num_kept
         self._target_ids = target_ids
+
+    def drafting(self, num_outcomes: int, device: torch.device) -> Drafting:
+        """The same for who chooses on the device."""
+        known = torch.arange(self._vocab_size) if self._target_ids is None else self._target_ids
+        drafted = known.int().masked_fill(known >= self._num_target_ids, NO_TOKEN)
+        return Drafting(drafted.to(device), self._num_kept, num_outcomes)
 
     def choose(
         self,

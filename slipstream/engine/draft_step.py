@@ -6,36 +6,24 @@ written before any of its rows attends, layer by layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.batch import ForwardBatch
-from slipstream.kernels.low_rank import RowGroups
+from slipstream.kernels.token_rows import place_tokens
 from slipstream.models.llama import LlamaModel
-
-
-@dataclass(frozen=True, slots=True)
-class StepRows:
-    """What lies beyond the rows in use is padding: it writes no KV and nobody reads what comes out of it."""
-
-    token_ids: torch.Tensor  # [num_rows] int64, any valid id for padding
-    positions: torch.Tensor  # [num_rows] int64, 0 for padding
-    slots: torch.Tensor  # [num_rows] int64: block * block_size + offset; -1 for padding
-    context_lens: torch.Tensor  # [num_rows] int32: position + 1, the token itself included; 0 for padding
-    block_tables: torch.Tensor  # [num_rows, max_blocks] int32
-    adapted: RowGroups | None = None  # rows by their adapters
 
 
 class DraftStep(Protocol):
     def __call__(
         self,
-        rows: StepRows,
-        logits_rows: torch.Tensor | None,  # [num_wanted] int64; None: all rows
+        token_ids: torch.Tensor,  # [num_rows] int64; of padding any valid id
+        context_lens: torch.Tensor,  # [num_rows] int64: the token's position + 1; 0 for padding, which writes no KV
+        block_tables: torch.Tensor,  # [num_rows, max_blocks] int64
     ) -> torch.Tensor:
-        """fp32 logits [num_wanted, draft vocab]. Waits for nothing and looks at no value on the host."""
+        """Normalised hidden states [num_rows, hidden]; those of padding are nonsense."""
 
 
 class PlainStep:
@@ -44,19 +32,20 @@ class PlainStep:
     def __init__(self, model: LlamaModel, kv_cache: KVCache, max_model_len: int) -> None:
         self._model, self._kv_cache, self._max_model_len = model, kv_cache, max_model_len
 
-    def __call__(self, rows: StepRows, logits_rows: torch.Tensor | None) -> torch.Tensor:
-        num_rows = len(rows.token_ids)
-        every = torch.arange(num_rows + 1, device=rows.positions.device)
+    def __call__(self, token_ids: torch.Tensor, context_lens: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
+        num_rows = len(token_ids)
+        every = torch.arange(num_rows + 1, device=token_ids.device)
+        positions, slots = place_tokens(context_lens, block_tables, self._kv_cache.block_size)
         batch = ForwardBatch(
-            token_ids=rows.token_ids,
-            positions=rows.positions,
-            slot_mapping=rows.slots,
-            block_tables=rows.block_tables,
+            token_ids=token_ids,
+            positions=positions,
+            slot_mapping=slots,
+            block_tables=block_tables,
             query_starts=every,
-            context_lens=rows.context_lens,
-            logits_rows=every[:-1] if logits_rows is None else logits_rows,
+            context_lens=context_lens,
+            logits_rows=every[:-1],
             spans=((1, self._max_model_len),) * num_rows,
             block_size=self._kv_cache.block_size,
-            adapted=rows.adapted,
         )
-        return self._model.logits(self._model(batch, self._kv_cache))
+        hidden: torch.Tensor = self._model(batch, self._kv_cache)
+        return hidden

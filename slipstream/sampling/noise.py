@@ -69,6 +69,17 @@ def gumbel_noise_at(
     return _gumbel_((chosen >> 9 & 0x7FFFFF).float())
 
 
+def words_at(
+    keys: torch.Tensor,  # [num_rows] int64
+    positions: torch.Tensor,  # [num_rows] int64
+    sample_indices: torch.Tensor,  # [num_rows] int64
+    stream_words: torch.Tensor,  # [num_rows] int64: stream | draw << 8
+) -> torch.Tensor:
+    """The first random word of each row, as philox.random_words has it for token 0: int64 [num_rows], 32 bits."""
+    counter = torch.zeros_like(positions), positions, stream_words, sample_indices
+    return _philox(counter, keys)[0] & WORD
+
+
 def _philox(counter: Counter, keys: torch.Tensor) -> Counter:
     """philox4x32, but the words come out with garbage above bit 31: only what is multiplied next must be clean."""
     c0, c1, c2, c3 = counter
@@ -82,7 +93,7 @@ def _philox(counter: Counter, keys: torch.Tensor) -> Counter:
 
 
 def _stream_word(stream: Stream, draw: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor([stream | draw << 8], device=like.device)
+    return torch.full((1,), stream | draw << 8, device=like.device)  # filled there: a graph may not copy from the host
 
 
 def _gumbel_(bits: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ ENGINE = EngineConfig(model=Path(__file__), max_num_batched_tokens=32)
         ("num_kept", 0),
         ("num_kept", 5000),
         ("max_branches", -1),
+        ("loop_steps", 17),
     ],
 )
 def test_a_value_out_of_range_is_named(field: str, value: int) -> None:

@@ -176,6 +176,7 @@ def test_a_greedy_token_tells_its_probability_and_a_drawn_one_tells_nothing(chec
     model = load_draft_model(engine(checkpoint), num_target_ids=320, num_kept=8)
     rows = [row([1, 2, 3], 0, temperature=0.0), row([1, 2, 3], 1, mode=RATIO), row([1, 2, 3], 2, mode=COUPLED)]
     (greedy,), (drawn,), (coupled,) = model.propose(rows)
+    assert isinstance(model, DraftModel)
     probs = model._runner.forward([Chunk([1, 2, 3], 0, [0], 1)])[0].softmax(-1)
     assert greedy.confidence == pytest.approx(float(probs.max()), rel=1e-4)
     assert coupled.confidence == pytest.approx(float(probs[coupled.token.token_id]), rel=1e-4)

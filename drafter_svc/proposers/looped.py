@@ -1,0 +1,153 @@
+"""Drafts several tokens of all rows at once by a loop on the device. Knows rows and results; not how the loop runs.
+
+What the loop does not know (token rules, adapters) the proposer that it stands before does, one token at a time, and
+so are prompts fed: of a row with much to feed only the end goes into the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from drafter_svc.adapters import AdapterStore
+from drafter_svc.enumeration import MAX_RANKS
+from drafter_svc.proposers.proposer import Proposal, Proposer, Row
+from drafter_svc.proposers.token_choice import TokenChoice
+from slipstream.engine.draft_buffers import Ints, LoopRow
+from slipstream.engine.draft_loop import DraftLoop, loop_sizes
+from slipstream.engine.draft_step import PlainStep
+from slipstream.engine.graph_capture import GraphCapture
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.exchange import DraftToken, LawKind, SparseLaw
+from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, Drafting, with_draw
+from slipstream.sampling.philox import DRAW_BITS, derive_key
+
+MOST_FED: Final = 4  # tokens of one row that the loop's first step takes
+MOST_KEYS: Final = 4096  # remembered: some of each open sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopLimits:
+    """How large loops are made."""
+
+    max_rows: int
+    max_steps: int  # tokens drawn for each row
+
+
+class LoopedDraft:
+    """One wait for the device per call, for rows that the loop takes."""
+
+    def __init__(self, stepwise: Proposer, loop: DraftLoop, drafting: Drafting) -> None:
+        self.limits = replace(stepwise.limits, num_lookahead=loop.most_steps - 1, feeds_drawn=True)
+        self._stepwise, self._loop, self._drafting = stepwise, loop, drafting
+        self._keys: dict[tuple[int, int], int] = {}
+
+    @property
+    def adapters(self) -> AdapterStore | None:
+        return self._stepwise.adapters
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._stepwise.copy_blocks(pairs)
+
+    def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
+        looped = [i for i, row in enumerate(rows) if self._takes(row)]
+        ends = [self._end_of(rows[i]) for i in looped]
+        if looped and not self._loop.holds(ends):  # too many tokens in the first step
+            ends = [self._end_of(rows[i], 1) for i in looped]
+        before = [front for i, end in zip(looped, ends, strict=True) if (front := _before(rows[i], end.start))]
+        others = [i for i in range(len(rows)) if i not in set(looped)]
+        proposals: list[tuple[Proposal, ...]] = [()] * len(rows)
+        if others or before:
+            stepwise = self._stepwise.propose([*(rows[i] for i in others), *before])
+            for i, proposed in zip(others, stepwise, strict=False):
+                proposals[i] = proposed
+        if looped:
+            for i, proposed in zip(looped, self._draw([rows[i] for i in looped], ends), strict=True):
+                proposals[i] = proposed
+        return proposals
+
+    def _takes(self, row: Row) -> bool:
+        plain = row.rules is None and row.adapter is None and row.features is None
+        return plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
+
+    def _end_of(self, row: Row, most: int = MOST_FED) -> LoopRow:
+        """What of the row goes into the loop."""
+        num_fed = min(len(row.token_ids), most)
+        return LoopRow(
+            row.token_ids[len(row.token_ids) - num_fed :],
+            row.end - num_fed,
+            row.block_ids,
+            self.limits.at_once(row.num_wanted),
+            self._settings(row),
+        )
+
+    def _settings(self, row: Row) -> tuple[int, ...]:
+        settings = row.drawing.settings
+        if not row.drawing.carries_law:
+            return settings
+        return with_draw(settings, self._key(row.drawing.draft_key, row.draw >> DRAW_BITS), row.draw)
+
+    def _key(self, draft_key: int, high: int) -> int:
+        """Of all draws of a sequence but one in 16 million the same."""
+        if (draft_key, high) not in self._keys:
+            if len(self._keys) >= MOST_KEYS:
+                self._keys.clear()
+            self._keys[draft_key, high] = derive_key(draft_key, high)
+        return self._keys[draft_key, high]
+
+    def _draw(self, rows: Sequence[Row], ends: Sequence[LoopRow]) -> list[tuple[Proposal, ...]]:
+        first_law = FIRST_OUTCOME + self._drafting.num_outcomes
+        drawn = self._loop.launch(ends)()[:, : len(rows)]
+        words, confidences = drawn[..., :first_law].tolist(), drawn[..., CONFIDENCE].view(np.float32).tolist()
+        laws = _Laws(drawn[..., first_law:], self._drafting.num_kept)
+
+        def proposal(step: int, i: int) -> Proposal:
+            row, (token_id, _, *outcomes) = rows[i], words[step][i]
+            law = laws.law(step, i) if row.drawing.carries_law else None
+            kind = LawKind.ONE_HOT if law is None else LawKind.SPARSE
+            possible = tuple(outcome for outcome in outcomes[: row.num_outcomes] if outcome >= 0)
+            return Proposal(DraftToken(token_id, kind, law), possible, confidences[step][i])
+
+        return [tuple(proposal(step, i) for step in range(end.num_steps)) for i, end in enumerate(ends)]
+
+
+class _Laws:
+    """Laws by step and row; what has no count is left out."""
+
+    def __init__(self, words: Ints, num_kept: int) -> None:
+        self._token_ids = words[..., :num_kept]
+        counts = words[..., num_kept:]
+        self._counts = counts.astype(np.uint16)
+        self._lengths = (counts > 0).sum(-1).tolist()  # likeliest first, so the others come last
+
+    def law(self, step: int, row: int) -> SparseLaw:
+        length = self._lengths[step][row]
+        return SparseLaw(self._token_ids[step, row, :length], self._counts[step, row, :length])
+
+
+def _before(row: Row, start: int) -> Row | None:
+    """What is fed before the loop."""
+    if start == row.start:
+        return None
+    return replace(row, token_ids=row.token_ids[: start - row.start], num_wanted=0, num_outcomes=0)
+
+
+def make_looped(
+    stepwise: Proposer, runner: ModelRunner, choice: TokenChoice, limits: LoopLimits, memory_bytes: int
+) -> LoopedDraft:
+    """Loops over the runner's model on its GPU, captured."""
+    device = runner.model.embedding.device
+    drafting = choice.drafting(MAX_RANKS + 1, device)
+    loop = DraftLoop(
+        PlainStep(runner.model, runner.kv_cache, runner.max_model_len),
+        runner.model.logits,
+        drafting,
+        sizes=loop_sizes(max_rows=limits.max_rows, max_steps=limits.max_steps),
+        max_blocks=-(-runner.max_model_len // runner.kv_cache.block_size),
+        capture=GraphCapture(device, memory_bytes),
+    )
+    loop.prepare()
+    return LoopedDraft(stepwise, loop, drafting)

@@ -1,0 +1,123 @@
+"""Draws several tokens for each of many paths in one graph: steps of a draft model, each fed what the last one drew.
+
+Knows padded sizes and fixed buffers; nothing of sequences. Between the first step and the last the host does nothing:
+tokens and context lengths advance on the device, and from them and the block tables positions and slots. A row that has
+drawn all it wants, and padding, feed a token with a context of nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from slipstream.engine.draft_buffers import Ints, LoopBuffers, LoopInputs, LoopRow, LoopSize
+from slipstream.engine.draft_step import DraftStep
+from slipstream.engine.graph_capture import Capture, Replay
+from slipstream.kernels.draft_choice import TOKEN, Drafting, choose_drafts
+
+_LOG = logging.getLogger(__name__)
+
+
+class DraftLoop:
+    """What `run` gives is what so many single steps would, one after another."""
+
+    def __init__(
+        self,
+        step: DraftStep,
+        logits: Callable[[torch.Tensor], torch.Tensor],  # hidden [num_rows, hidden] to fp32 [num_rows, draft vocab]
+        drafting: Drafting,
+        *,
+        sizes: Iterable[LoopSize],
+        max_blocks: int,  # of one row
+        capture: Capture,
+    ) -> None:
+        self.num_loops: Counter[LoopSize] = Counter()
+        self._step, self._logits, self._drafting = step, logits, drafting
+        self._sizes = sorted(sizes)
+        self._capture = capture
+        self._graphs: dict[LoopSize, Replay] = {}
+        device = drafting.target_ids.device
+        self._largest = LoopSize(max(s.num_rows for s in self._sizes), max(s.num_steps for s in self._sizes))
+        self._buffers = LoopBuffers(self._largest, width=drafting.width, max_blocks=max_blocks, device=device)
+        self._ended = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    @property
+    def most_steps(self) -> int:
+        return self._largest.num_steps
+
+    def holds(self, rows: Sequence[LoopRow]) -> bool:
+        return self._size_for(rows) is not None
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Captures every size, the largest first: the others then find their memory in its."""
+        for size in sorted(self._sizes, reverse=True):
+            if self._capture.is_full:
+                break
+            self._graph(size)
+        self._sizes = sorted(self._graphs)
+        _LOG.info("captured %d draft loops in %d MiB", len(self._graphs), self._capture.num_bytes >> 20)
+
+    @torch.inference_mode()
+    def launch(self, rows: Sequence[LoopRow]) -> Callable[[], Ints]:
+        """Starts a loop; the result, [num_steps, num_rows or more, width], waits for it. One at a time."""
+        size = self._size_for(rows)
+        assert size is not None, "ask `holds` first"
+        replay = self._graph(size)
+        self.num_loops[size] += 1
+        self._buffers.upload(size, rows)
+        replay()
+        self._buffers.start_reading(size)
+        if self._ended is not None:
+            self._ended.record()
+        return lambda: self._read(size)
+
+    def _read(self, size: LoopSize) -> Ints:
+        """The one place where a loop is waited for."""
+        if self._ended is not None:
+            self._ended.synchronize()
+        return self._buffers.read(size)
+
+    def _size_for(self, rows: Sequence[LoopRow]) -> LoopSize | None:
+        """The least that the rows fit."""
+        num_steps = max(row.num_steps for row in rows)
+        num_tokens = sum(len(row.token_ids) for row in rows)
+        fitting = (
+            size
+            for size in self._sizes
+            if size.num_steps >= num_steps and size.num_rows >= len(rows) and size.num_tokens >= num_tokens
+        )
+        return next(fitting, None)
+
+    def _graph(self, size: LoopSize) -> Replay:
+        if size not in self._graphs:
+            self._buffers.upload(size, ())  # a capture runs once for real, on padding alone
+            self._graphs[size] = self._capture.capture(lambda: self._run(size))
+        return self._graphs[size]
+
+    def _run(self, size: LoopSize) -> None:
+        inputs, drawn = self._buffers.inputs(size), self._buffers.drawn(size)
+        tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
+        contexts = inputs.context_lens.long()
+        hidden = self._step(inputs.token_ids.long(), contexts, tables.index_select(0, inputs.token_rows.long()))
+        ends = contexts.index_select(0, last_tokens)  # where each row's first token is to stand
+        self._choose(hidden.index_select(0, last_tokens), inputs, ends, drawn[0])
+        for step in range(1, size.num_steps):
+            token_ids = drawn[step - 1, :, TOKEN].clamp_min(0).long()
+            contexts = (ends + step).masked_fill(inputs.num_steps <= step, 0)
+            hidden = self._step(token_ids, contexts, tables)
+            self._choose(hidden, inputs, ends + step, drawn[step])
+
+    def _choose(self, hidden: torch.Tensor, inputs: LoopInputs, positions: torch.Tensor, drawn: torch.Tensor) -> None:
+        choose_drafts(self._logits(hidden), inputs.settings, positions, self._drafting, drawn)
+
+
+def loop_sizes(*, max_rows: int, max_steps: int) -> tuple[LoopSize, ...]:
+    """Rows doubling, every number of steps: a row too many costs little, a step too many a step."""
+    rows = [1]
+    while rows[-1] < max_rows:
+        rows.append(min(2 * rows[-1], max_rows))
+    return tuple(LoopSize(num_rows, num_steps) for num_rows in rows for num_steps in range(1, max_steps + 1))
