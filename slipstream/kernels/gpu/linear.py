@@ -9,7 +9,9 @@ import triton.language as tl
 from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.launch import bring_near, start_next, wait_for_previous
 
-MOST_ROWS = 16  # the narrowest right operand of a tensor core's product
+FEWEST_ROWS = 16  # the narrowest right operand of a tensor core's product
+MOST_ROWS = 64
+FEW_ROWS = 16  # up to which it is the faster one
 NARROWEST, WIDEST = 4096, 132 * 64  # one wave of programs; elsewhere the library is as fast (docs/performance.md)
 Shape = tuple[int, int, int]  # weight rows and depth of a tile, tiles in flight
 FASTEST: Shape = (64, 128, 6)
@@ -61,7 +63,7 @@ def _few_rows_linear_kernel(
 
 def suits(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether `few_rows_linear` is the faster one for this product."""
-    few = x.dim() == 2 and len(x) <= MOST_ROWS
+    few = x.dim() == 2 and len(x) <= FEW_ROWS
     return few and x.element_size() == 2 and NARROWEST <= weight.shape[0] <= WIDEST
 
 
@@ -83,7 +85,7 @@ def few_rows_linear(
         num_rows,
         width,
         depth,
-        ROWS=MOST_ROWS,
+        ROWS=max(triton.next_power_of_2(num_rows), FEWEST_ROWS),
         BLOCK_N=block_n,
         BLOCK_K=block_k,
         EVEN=depth % block_k == 0,

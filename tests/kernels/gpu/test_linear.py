@@ -8,8 +8,8 @@ import torch
 from slipstream.kernels.gpu.linear import few_rows_linear, suits
 from tests.kernels.gpu.tolerance import assert_near
 
-SHAPES = [(1, 64, 128), (5, 100, 130), (16, 33, 300)]  # rows, width, depth
-BIG = [(5, 6144, 4096), (1, 4096, 14336), (16, 576, 1536), (5, 960, 576)]
+SHAPES = [(1, 64, 128), (5, 100, 130), (16, 33, 300), (33, 40, 128)]  # rows, width, depth
+BIG = [(5, 6144, 4096), (1, 4096, 14336), (16, 576, 1536), (5, 960, 576), (64, 4096, 4096)]
 
 
 def check(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
