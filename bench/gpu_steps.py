@@ -80,7 +80,7 @@ STEPS = {
     "verify_not_near": python(30, "-m", "bench.bench_verify", "--only", "1 x 5 over", "--nothing-near"),
     "sweep_attention": python(20, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
-    "linear_32": python(35, *"-m bench.sweep_linear --rows 32 --only qkv o down".split()),
+    "linear_32": python(35, "-m", "bench.sweep_linear", "--rows", "32", "--only", "qkv", "o", "down"),
     "serving": serving(110, "serving", f"{ONE_PROCESS} {DRAFT_LM} --seconds 2.5"),
     "serving_rounded": serving(90, "serving_rounded", f"{ONE_PROCESS} --round-bits 4 --seconds 2.5"),
     "serving_separate": serving(80, "serving_separate", f"{DRAFT_LM} --temperatures 0 --seconds 2.5"),
