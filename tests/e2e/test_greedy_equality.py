@@ -76,7 +76,7 @@ async def check(cluster: Cluster, model: Path, tenant: str, chats: tuple[str, ..
 
 @pytest.mark.parametrize("tenant", PROPOSERS)
 async def test_four_chats_read_as_transformers_writes_them(cluster: Cluster, smollm2: Path, tenant: str) -> None:
-    num_drafted = await check(cluster, smollm2, tenant, CHATS, 32)
+    num_drafted = await check(cluster, smollm2, tenant, CHATS, 24)
     assert (num_drafted > 0) == (tenant != "none")
 
 

@@ -13,6 +13,7 @@ from slipstream.sampling.noise import key_tensor
 from slipstream.sampling.philox import Stream
 from tests.kernels.hopper import compile_for_hopper
 
+VOCAB_SIZE = 49152
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KEYS = [0, 1, 0x0123456789ABCDEF, 0xFFFFFFFFFFFFFFFF]
 POSITIONS = [0, 7, 131071, 0xFFFFFFFF]
@@ -24,7 +25,7 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize("vocab_size", [1, 5, 4 * BLOCK, 4 * BLOCK + 1, 49152])
+@pytest.mark.parametrize("vocab_size", [1, 5, 4 * BLOCK, 4 * BLOCK + 1])
 @pytest.mark.parametrize("stream, draw", [(Stream.RESIDUAL, 0), (Stream.ACCEPT, 0), (Stream.DRAFT, 0xFFFFFF)])
 def test_noise_equals_the_torch_and_numpy_references(vocab_size: int, stream: Stream, draw: int) -> None:
     noise = gumbel_noise(*ROWS, vocab_size, stream, draw).cpu()
@@ -36,14 +37,16 @@ def test_noise_equals_the_torch_and_numpy_references(vocab_size: int, stream: St
     np.testing.assert_allclose(noise.numpy(), philox.gumbel(words), rtol=0, atol=2e-6)
 
 
-def test_integers_equal_the_numpy_reference_bit_for_bit() -> None:
+def test_integers_of_a_whole_vocabulary_equal_the_numpy_reference_bit_for_bit() -> None:
     # Neighbouring values of u differ by more than 2e-6 in g where u is near either end; there g tells the integer.
-    noise = gumbel_noise(*ROWS, 49152).double().cpu().numpy()
+    noise = gumbel_noise(*ROWS, VOCAB_SIZE).double().cpu().numpy()
     bits = np.exp(-np.exp(-noise)) * 2.0**23 - 0.5
     keys, positions, samples = (
         np.array(values, dtype=np.uint64)[:, None] for values in (KEYS, POSITIONS, SAMPLE_INDICES)
     )
-    expected = philox.random_words(keys, positions, samples, Stream.RESIDUAL, token_ids=np.arange(49152)) >> 9
+    expected = philox.random_words(keys, positions, samples, Stream.RESIDUAL, token_ids=np.arange(VOCAB_SIZE))
+    np.testing.assert_allclose(noise, philox.gumbel(expected), rtol=0, atol=2e-6)
+    expected >>= 9
     tellable = noise > 5
     assert tellable.sum() > 500
     assert np.array_equal(np.rint(bits[tellable]), expected[tellable])
