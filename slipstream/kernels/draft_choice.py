@@ -179,7 +179,7 @@ def _drawn_from(
         _long(settings, Setting.STREAM_WORD),
     )
     columns = (counts.cumsum(-1) <= (words >> LAW_SHIFT)[:, None]).sum(-1, keepdim=True)
-    return token_ids.gather(1, columns)
+    return token_ids.gather(1, columns.clamp_max(token_ids.shape[1] - 1))  # of padding, whose logits may be NaN
 
 
 def _floats(settings: torch.Tensor, which: Setting) -> torch.Tensor:
