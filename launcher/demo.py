@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 from rich.console import Console
 
+from gateway.policy.tenants import DRAFT_MODEL
 from launcher.client import Client, chat_prompt, connect
 from launcher.figures import Figures, comparison, speedup, time_spent
 from launcher.processes import Processes
@@ -20,6 +22,7 @@ from launcher.prompt_file import DEMO_PROMPTS, Prompt, load_prompts
 from launcher.stack import single_machine, start_stack
 from launcher.terminal import DRAFTED, show
 from launcher.topology import Topology, num_cores
+from slipstream.models.eagle3_config import ARCHITECTURE
 from slipstream.wire.v1 import generation_pb2 as pb
 
 DRAFTERS = Path(__file__).parents[1] / "drafters"
@@ -36,12 +39,12 @@ class Policy:
     proposers: tuple[str, ...]
 
 
-def run_demo(console: Console, model: Path, max_tokens: int) -> None:
+def run_demo(console: Console, model: Path, max_tokens: int, proposer: str = DRAFT_MODEL) -> None:
     draft_model = find_draft_model(DRAFTERS)
-    policies = make_policies(with_drafter=draft_model is not None)
+    policies = make_policies(with_drafter=draft_model is not None, proposer=proposer)
     with tempfile.TemporaryDirectory() as folder, Processes() as processes:
         tenants = write_tenants(Path(folder) / "tenants.yaml", policies)
-        drafting, plain = topologies(model, draft_model, tenants)
+        drafting, plain = topologies(model, draft_model, tenants, proposer)
         with console.status("starting verifier and gateway"):
             addresses = [start_stack(processes, drafting).gateway]
             addresses.append(addresses[0] if plain is drafting else start_stack(processes, plain).gateway)
@@ -52,10 +55,15 @@ def run_demo(console: Console, model: Path, max_tokens: int) -> None:
     report(console, rows, threads_used(drafting, plain))
 
 
-def topologies(model: Path, draft_model: Path | None, tenants: Path) -> tuple[Topology, Topology]:
+def topologies(
+    model: Path, draft_model: Path | None, tenants: Path, proposer: str = DRAFT_MODEL
+) -> tuple[Topology, Topology]:
     """What runs with drafts, and without: a drafter shares its verifier's cores; plain decoding has them alone."""
     plain = single_machine(model, tenants=tenants)
-    return (plain if draft_model is None else single_machine(model, draft_model, tenants=tenants)), plain
+    if draft_model is None:
+        return plain, plain
+    drafting = single_machine(model, draft_model, tenants=tenants)
+    return replace(drafting, drafters=tuple(replace(one, proposer=proposer) for one in drafting.drafters)), plain
 
 
 def threads_used(drafting: Topology, plain: Topology) -> str:
@@ -138,12 +146,15 @@ def verdict(table: list[tuple[str, Figures, Figures]]) -> str:
 
 
 def find_draft_model(drafters: Path) -> Path | None:
-    """A draft model that the repository ships, if it does."""
-    return next((path.parent for path in sorted(drafters.glob("*/config.json"))), None)
+    """A draft model that the repository ships, if it does; an EAGLE-3 head is none."""
+    for file in sorted(drafters.glob("*/config.json")):
+        if ARCHITECTURE not in json.loads(file.read_text(encoding="utf-8")).get("architectures", ()):
+            return file.parent
+    return None
 
 
-def make_policies(*, with_drafter: bool) -> tuple[Policy, Policy]:
-    proposers = ("ngram", "draft_model") if with_drafter else ("ngram",)
+def make_policies(*, with_drafter: bool, proposer: str = DRAFT_MODEL) -> tuple[Policy, Policy]:
+    proposers = ("ngram", proposer) if with_drafter else ("ngram",)
     drafting = Policy(name="drafting", key=secrets.token_hex(16), proposers=proposers)
     return drafting, Policy(name="plain", key=secrets.token_hex(16), proposers=("none",))
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from gateway.config import DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN
+from gateway.policy.tenants import DRAFT_MODEL, PARD
 from launcher.cli.options import AsJson, fetch_default_model, stop_on_sigterm
 from launcher.demo import run_demo
 from launcher.overrides import Overrides
@@ -85,10 +86,13 @@ def up(
 @app.command()
 def demo(
     max_tokens: Annotated[int, typer.Option(help="Of each answer.", min=1)] = 96,
+    proposer: Annotated[str, typer.Option(help="How the shipped draft drafts: draft_model, or pard.")] = DRAFT_MODEL,
 ) -> None:
     """Ask real prompts with drafting and without, and show what it gave."""
+    if proposer not in (DRAFT_MODEL, PARD):
+        raise ValueError(f"--proposer is {proposer!r}; the shipped draft drafts as {DRAFT_MODEL} or {PARD}")
     stop_on_sigterm()
-    run_demo(Console(), fetch_default_model(), max_tokens)
+    run_demo(Console(), fetch_default_model(), max_tokens, proposer)
 
 
 @configs.command()

@@ -38,8 +38,18 @@ def test_a_draft_model_is_used_if_the_repository_ships_one(tmp_path: Path) -> No
     assert find_draft_model(tmp_path / "absent") is None
     (tmp_path / "small").mkdir()
     assert find_draft_model(tmp_path) is None
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "config.json").write_text('{"architectures": ["LlamaForCausalLMEagle3"]}')
+    assert find_draft_model(tmp_path) is None
     (tmp_path / "small" / "config.json").write_text("{}")
     assert find_draft_model(tmp_path) == tmp_path / "small"
+
+
+def test_it_drafts_as_it_is_told(tmp_path: Path) -> None:
+    drafting, plain = topologies(tmp_path, tmp_path, tmp_path, "pard")
+    assert [drafter.proposer for drafter in drafting.drafters] == ["pard"]
+    assert plain.drafters == ()
+    assert make_policies(with_drafter=True, proposer="pard")[0].proposers == ("ngram", "pard")
 
 
 def test_plain_runs_have_every_core_and_drafted_ones_share_them_in_turns(tmp_path: Path) -> None:
