@@ -71,6 +71,7 @@ STEPS = {
     "verification": python(25, "-m", "bench.bench_kernels", "--only", "verify"),
     "attention": python(20, "-m", "bench.bench_kernels", "--only", "attention"),
     "kernels": python(60, "-m", "bench.bench_kernels"),
+    "draft_loop": python(50, "-m", "bench.bench_draft"),
     "decode": python(60, "-m", "bench.bench_decode"),
     "decode_trace": python(60, "-m", "bench.bench_decode", "--trace", "--tokens", "128"),
     "prefill": python(60, "-m", "bench.bench_decode", "--prefill", "8192", "--tokens", "400"),
