@@ -13,12 +13,12 @@ from slipstream.kernels.gpu.attention import attend_batch
 from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_of
 
 INPUT_SETS = 4
-SPLITS, STAGES = (1, 2, 4, 8, 16), (2, 3, 4)
+SPLITS, STAGES = (1, 2, 4, 8, 16, 32, 64), (2, 3, 4)
 
 
 def variants(plan: AttentionPlan) -> list[AttentionPlan]:
     """The plan itself, and those near it."""
-    near = [splits for splits in SPLITS if plan.num_splits // 2 <= splits <= 4 * plan.num_splits]
+    near = [splits for splits in SPLITS if plan.num_splits // 2 <= splits <= 2 * plan.num_splits]
     return [replace(plan, num_splits=splits, num_stages=stages) for splits in near for stages in STAGES]
 
 
