@@ -116,12 +116,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="steps whose shape contains this, as in '1 x 5 over'")
     parser.add_argument("--no-overlap", action="store_true", help="start each kernel after the one before it ended")
     parser.add_argument("--library-products", action="store_true", help="no products of our own")
+    parser.add_argument("--wide-products", action="store_true", help="wide products of few rows are our own too")
     parser.add_argument("--nothing-near", action="store_true", help="no weights fetched before the inputs are there")
     arguments = parser.parse_args()
     if arguments.no_overlap:
         launch.overlap_options = lambda: {"OVERLAP": False}
     if arguments.library_products:
         gpu_linear.suits = lambda x, weight: False
+    if arguments.wide_products:
+        gpu_linear.WIDEST = 1 << 30
     if arguments.nothing_near:
         gpu_linear.NEAR_LINES = 0
     bandwidth, rate = copy_bandwidth(), matrix_rate()

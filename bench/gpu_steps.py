@@ -79,6 +79,7 @@ STEPS = {
     "verify_apart": python(40, "-m", "bench.bench_verify", "--no-overlap"),
     "verify_library": python(40, "-m", "bench.bench_verify", "--library-products"),
     "verify_not_near": python(30, "-m", "bench.bench_verify", "--only", "1 x 5 over", "--nothing-near"),
+    "verify_wide": python(30, "-m", "bench.bench_verify", "--only", "1 x 5 over", "--wide-products"),
     "sweep_attention": python(40, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
     "linear_32": python(35, "-m", "bench.sweep_linear", "--rows", "32", "--only", "qkv", "o", "down"),
