@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import drafter_svc.__main__ as drafter_main
@@ -95,31 +96,34 @@ def submit_a_guess_as_a_draft() -> None:
 
 def merge_laws_of_two_proposers() -> None:
     """The token that n-gram matching found is verified under the law that the model gave for its own token there."""
-    right = draft_tree.DraftTree._walk
+    right = draft_tree._walk
 
-    def walk(self: draft_tree.DraftTree, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
-        children = draft_tree._children(self._front)
-        law = next((child.token.law for child in children if child.token.law is not None), None)
-        for token in list(right(self, num_tokens, proposer))[:1]:
-            if law is None or token.kind is not LawKind.ONE_HOT or token.token_id not in law.token_ids:
-                yield token
-            else:
-                yield DraftToken(token.token_id, LawKind.SPARSE, law)
+    def walk(candidates: Sequence[Any], num_tokens: int, proposer: str) -> list[DraftToken]:
+        law = next((node.token.law for node in candidates if node.token.law is not None), None)
+        first = right(candidates, num_tokens, proposer)[:1]
+        if law is None:
+            return first
+        return [
+            DraftToken(token.token_id, LawKind.SPARSE, law)
+            if token.kind is LawKind.ONE_HOT and token.token_id in law.token_ids
+            else token
+            for token in first
+        ]
 
-    _replace(draft_tree.DraftTree, "_walk", walk)
+    _replace(draft_tree, "_walk", walk)
 
 
 def drop_by_own_confidence() -> None:
     """A token is not submitted if its own draft probability is low."""
-    right = draft_tree.DraftTree._walk
+    right = draft_tree._walk
 
-    def walk(self: draft_tree.DraftTree, num_tokens: int, proposer: str) -> Iterator[DraftToken]:
-        for token in right(self, num_tokens, proposer):
-            if token.law is not None and token.law.probability(token.token_id) < CONFIDENT:
-                return
-            yield token
+    def submitted(token: DraftToken) -> bool:
+        return token.law is None or token.law.probability(token.token_id) >= CONFIDENT
 
-    _replace(draft_tree.DraftTree, "_walk", walk)
+    def walk(candidates: Sequence[Any], num_tokens: int, proposer: str) -> list[DraftToken]:
+        return list(takewhile(submitted, right(candidates, num_tokens, proposer)))
+
+    _replace(draft_tree, "_walk", walk)
 
 
 def _replace(owner: Any, name: str, new: object) -> None:
