@@ -100,15 +100,8 @@ async def serve_drafter(config: DrafterConfig) -> None:
     """Serves until told to stop; an engine that dies ends it with RuntimeError."""
     failure = Failure()
     async with drafter_part(config, failure) as part:
-        await server.serve(
-            service="drafter",
-            listen=config.listen,
-            register=part.register,
-            service_names=(part.service_name,),
-            drain=part.drain,
-            failure=failure.future,
-            tls=config.tls,
-        )
+        listening = server.ServerConfig(listen=config.listen, tls=config.tls)
+        await server.serve("drafter", part, listening, failure=failure.future)
 
 
 @asynccontextmanager
@@ -126,7 +119,7 @@ async def drafter_part(
         try:
             async with shown("drafter", config.metrics_listen, instruments(drafter)):
                 yield Part(
-                    service_name=drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,
+                    service_names=(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name,),
                     register=lambda s: drafter_pb2_grpc.add_DrafterServicer_to_server(servicer, s),
                     drain=_no_drain,
                 )

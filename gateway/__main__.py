@@ -30,6 +30,7 @@ from slipstream.metrics.instruments import Instrument
 from slipstream.telemetry.otlp import exporting
 from slipstream.telemetry.spans import Tracer
 from slipstream.wire import server
+from slipstream.wire.part import Part
 from slipstream.wire.tls import client_tls, server_tls
 
 _Verifier = Annotated[
@@ -130,14 +131,12 @@ async def _serve_traced(config: GatewayConfig, tenants: Tenants, tracer: Tracer)
         ):
             log_policies(_source(config), tenants)
             await server.serve(
-                service="gateway",
-                listen=config.listen,
-                register=partial(register, gateway),
-                service_names=SERVICE_NAMES,
-                drain_beside=(http.drain,),
+                "gateway",
+                Part(service_names=SERVICE_NAMES, register=partial(register, gateway)),
+                server.ServerConfig(listen=config.listen, tls=config.tls),
                 failure=links,
-                tls=config.tls,
                 readiness=readiness,
+                drain_beside=(http.drain,),
             )
     finally:
         links.cancel()

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import click
-import grpc
 import typer
 
 import drafter_svc.__main__
@@ -59,20 +58,8 @@ async def serve_both(verifier: VerifierConfig, drafter: DrafterConfig) -> None:
             verifier_part(verifier, failure, timeline, shares_process=True) as one,
             drafter_part(drafter, failure, timeline, shares_process=True) as other,
         ):
-
-            def register(both: grpc.aio.Server) -> None:
-                one.register(both)
-                other.register(both)
-
-            await server.serve(
-                service=NAME,
-                listen=verifier.listen,
-                register=register,
-                service_names=(one.service_name, other.service_name),
-                drain=one.drain,  # drafts are worth nothing once the verifier is done
-                failure=failure.future,
-                tls=verifier.tls,
-            )
+            listening = server.ServerConfig(listen=verifier.listen, tls=verifier.tls)
+            await server.serve(NAME, other.beside(one), listening, failure=failure.future)
 
 
 def _read(app: typer.Typer, words: Sequence[str], kind: type[ConfigT]) -> ConfigT:

@@ -99,15 +99,8 @@ async def serve_verifier(config: VerifierConfig) -> None:
     failure = Failure()
     with timeline_in(config.trace) as timeline:
         async with verifier_part(config, failure, timeline) as part:
-            await server.serve(
-                service="verifier",
-                listen=config.listen,
-                register=part.register,
-                service_names=(part.service_name,),
-                drain=part.drain,
-                failure=failure.future,
-                tls=config.tls,
-            )
+            listening = server.ServerConfig(listen=config.listen, tls=config.tls)
+            await server.serve("verifier", part, listening, failure=failure.future)
 
 
 @asynccontextmanager
@@ -136,7 +129,7 @@ async def verifier_part(
         try:
             async with shown("verifier", config.metrics_listen, instruments(config, verifier)):
                 yield Part(
-                    service_name=verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,
+                    service_names=(verifier_pb2.DESCRIPTOR.services_by_name["Verifier"].full_name,),
                     register=lambda s: verifier_pb2_grpc.add_VerifierServicer_to_server(servicer, s),
                     drain=lambda: _finished(servicer, streams, failure),
                 )

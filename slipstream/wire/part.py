@@ -1,4 +1,4 @@
-"""A service that is ready to be put on a port, alone or beside another. Knows how to register and drain; no port."""
+"""What is ready to be put on a port, alone or beside something else. Knows how to register and drain; no port."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ import grpc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    service_name: str  # fully qualified, for health and reflection
+    service_names: tuple[str, ...]  # fully qualified, for health and reflection
     register: Callable[[grpc.aio.Server], None]
-    drain: Callable[[], Awaitable[None]]  # returns when nobody waits for anything that it does
+    # Returns when nobody waits for anything that it does. None: when its calls, which end by themselves, are done.
+    drain: Callable[[], Awaitable[None]] | None = None
+
+    def beside(self, other: Part) -> Part:
+        """Both on one port, where the other one drains; what this one does is then worth nothing."""
+
+        def register(server: grpc.aio.Server) -> None:
+            other.register(server)
+            self.register(server)
+
+        return Part(service_names=(*other.service_names, *self.service_names), register=register, drain=other.drain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from slipstream.errors import CheckpointError
 from slipstream.parallel.failure import RanksFailed
 from slipstream.wire.calls import Calls
 from slipstream.wire.channel import MAX_MESSAGE_BYTES
+from slipstream.wire.part import Part
 from slipstream.wire.status import StatusInterceptor
 from slipstream.wire.tls import ServerTls
 
@@ -32,9 +33,11 @@ _LAST_WRITE_SECONDS = 0.1  # for the last answer's status, after its call is don
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerLimits:
-    """What one server takes from its peers, and how long it lets them finish."""
+class ServerConfig:
+    """Where one server listens, what it takes from its peers, and how long it lets them finish."""
 
+    listen: str  # host:port, port 0 = any free one
+    tls: ServerTls | None = None  # None: plaintext
     max_message_bytes: int = MAX_MESSAGE_BYTES
     max_concurrent_streams: int = 1024  # calls of one connection
     drain_seconds: float = 10.0  # after SIGTERM, for calls in flight
@@ -71,52 +74,42 @@ def run(service: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(
+    name: str,  # as the READY line tells it
+    part: Part,
+    config: ServerConfig,
     *,
-    service: str,  # as the READY line names it
-    listen: str,  # host:port, port 0 = any free one
-    register: Callable[[grpc.aio.Server], None],
-    service_names: Sequence[str],  # fully qualified, for health and reflection
-    drain: Callable[[], Awaitable[None]] | None = None,
-    drain_beside: Sequence[Callable[[], Awaitable[None]]] = (),
     failure: asyncio.Future[None] | None = None,
     readiness: Readiness | None = None,
-    limits: ServerLimits | None = None,
-    tls: ServerTls | None = None,
+    drain_beside: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> None:
     """Serves until SIGTERM, SIGINT or `failure`, then drains; prints `READY <service> <host:port>` once it is ready.
 
     Health follows `readiness`; without one the service is ready at once and stays so.
 
     Draining: health says NOT_SERVING, new calls get UNAVAILABLE, and for a bounded time calls in flight go on. A
-    service whose calls are streams that never end by themselves says by `drain` when its work is done; they are cut off
-    then; `drain_beside` ends what else the process serves at the same time. A second signal ends at once. An exception
-    set on `failure` (an engine that died) is the cause of a RuntimeError at the end.
+    service whose calls are streams that never end by themselves says by its part's `drain` when its work is done; they
+    are cut off then; `drain_beside` ends what else the process serves at the same time. A second signal ends at once.
+    An exception set on `failure` (an engine that died) is the cause of a RuntimeError at the end.
     """
-    limits = limits or ServerLimits()
-    checks = health.aio.HealthServicer()
-    calls = Calls(service_names)
-    server = _make_server(limits, calls)
-    register(server)
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server, MethodSymbolPool())
-    address = _bind(server, listen, tls)
+    checks, calls = health.aio.HealthServicer(), Calls(part.service_names)
+    server = _make_server(config, part, calls, checks)
+    address = _bind(server, config)
     signals = _Signals()
     await server.start()
     announcing = asyncio.create_task(
-        _announce(checks, ("", *service_names), readiness or Readiness(ready=True), f"READY {service} {address}")
+        _announce(checks, ("", *part.service_names), readiness or Readiness(ready=True), f"READY {name} {address}")
     )
     try:
         await _first_of(signals.first.wait(), failure)
         await checks.enter_graceful_shutdown()
         calls.refuse()
-        drains = (drain or calls.finished, *drain_beside)
-        await _first_of(_drained(server, drains, limits.drain_seconds), signals.second.wait())
+        drains = (part.drain or calls.finished, *drain_beside)
+        await _first_of(_drained(server, drains, config.drain_seconds), signals.second.wait())
     finally:
         announcing.cancel()
         await server.stop(None)
     if failure is not None and failure.done():
-        raise RuntimeError(f"{service} stopped: {failure.exception()}") from failure.exception()
+        raise RuntimeError(f"{name} stopped: {failure.exception()}") from failure.exception()
 
 
 async def _announce(
@@ -168,14 +161,14 @@ class _Signals:
         (self.second if self.first.is_set() else self.first).set()
 
 
-def _make_server(limits: ServerLimits, calls: Calls) -> grpc.aio.Server:
-    return grpc.aio.server(
+def _make_server(config: ServerConfig, part: Part, calls: Calls, checks: health.aio.HealthServicer) -> grpc.aio.Server:
+    server = grpc.aio.server(
         interceptors=(calls, StatusInterceptor()),
         options=(
             ("grpc.so_reuseport", 0),  # or two servers would share a port without a word
-            ("grpc.max_send_message_length", limits.max_message_bytes),
-            ("grpc.max_receive_message_length", limits.max_message_bytes),
-            ("grpc.max_concurrent_streams", limits.max_concurrent_streams),
+            ("grpc.max_send_message_length", config.max_message_bytes),
+            ("grpc.max_receive_message_length", config.max_message_bytes),
+            ("grpc.max_concurrent_streams", config.max_concurrent_streams),
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.ping_timeout_ms", 10_000),  # see channel.py
@@ -183,9 +176,15 @@ def _make_server(limits: ServerLimits, calls: Calls) -> grpc.aio.Server:
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # our clients ping every 10 s
         ),
     )
+    part.register(server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    names = (*part.service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, MethodSymbolPool())
+    return server
 
 
-def _bind(server: grpc.aio.Server, listen: str, tls: ServerTls | None) -> str:
+def _bind(server: grpc.aio.Server, config: ServerConfig) -> str:
+    listen, tls = config.listen, config.tls
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > MAX_PORT:
         raise ValueError(f"listen is {listen!r}; it must be host:port, such as 127.0.0.1:0")

@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 
 from slipstream import errors
-from slipstream.wire.server import ServerLimits, run, serve
+from slipstream.wire.part import Part
+from slipstream.wire.server import ServerConfig, run, serve
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
 
@@ -53,14 +54,10 @@ async def main(listen: str) -> None:
     def register(server: grpc.aio.Server) -> None:
         rpc.add_GenerationServicer_to_server(EchoServicer(failure), server)
 
-    await serve(
-        service="echo",
-        listen=listen,
-        register=register,
-        service_names=(NAME,),
-        failure=failure,
-        limits=ServerLimits(drain_seconds=1.0, max_message_bytes=1 << 20, max_concurrent_streams=MAX_STREAMS),
+    config = ServerConfig(
+        listen=listen, drain_seconds=1.0, max_message_bytes=1 << 20, max_concurrent_streams=MAX_STREAMS
     )
+    await serve("echo", Part(service_names=(NAME,), register=register), config, failure=failure)
 
 
 if __name__ == "__main__":
