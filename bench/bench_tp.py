@@ -32,6 +32,7 @@ from slipstream.engine.rank_runner import verify_slices
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels.gpu.check_table import pack_checks
 from slipstream.kernels.gpu.verification import verify_table
+from slipstream.kernels.verification import verify_sliced
 from slipstream.models.llama import LlamaModel
 from slipstream.models.widen import Shape, widen
 from slipstream.parallel.all_reduce import make_all_reduce
@@ -39,7 +40,6 @@ from slipstream.parallel.joining import LOOPBACK, Place, join, leave, make_store
 from slipstream.parallel.ranks import ALONE, RankGroup, Ranks
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck
-from slipstream.sampling.sliced_verification import verify_sliced
 
 BLOCK_SIZE = 16
 LLAMA_70B = replace(LLAMA_8B, hidden_size=8192, intermediate_size=28672, num_layers=80, num_heads=64, num_kv_heads=8)

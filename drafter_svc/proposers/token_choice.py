@@ -9,6 +9,8 @@ import torch
 from drafter_svc.proposers.proposer import Proposal, Row
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels.draft_choice import NO_TOKEN, Drafting
+from slipstream.kernels.token_mask import mask_tokens
+from slipstream.kernels.token_rules import apply_token_rules
 from slipstream.sampling.draft_law import as_law, draw, guess_outcomes, sparse_laws
 from slipstream.sampling.rule_rows import RowContext
 from slipstream.sampling.ruled_law import drafting_logits
@@ -57,7 +59,8 @@ class TokenChoice:
         rows: Sequence[Row],
     ) -> list[Proposal]:
         settings = [row.drawing for row in rows]
-        ruled = drafting_logits(logits, [RowContext(row.rules, row.drafted) for row in rows])
+        contexts = [RowContext(row.rules, row.drafted) for row in rows]
+        ruled = drafting_logits(logits, contexts, apply_token_rules, mask_tokens)
         shaped = shape_logits(ruled, [drawing.sampling for drawing in settings])
         outcomes = guess_outcomes(
             shaped,

@@ -14,6 +14,7 @@ from slipstream.engine.feature_tap import FeatureTap, feature_bytes, make_featur
 from slipstream.engine.rank_steps import Tell, say_nothing
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.verification import verify
 from slipstream.layers.linear import can_pack
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
@@ -22,7 +23,6 @@ from slipstream.models.widen import SHAPES, widen, widened_config
 from slipstream.parallel.ranks import ALONE, Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import ROWS_AT_ONCE, numbers_on, read_scores, score
-from slipstream.sampling.verification import verify
 from slipstream.sampling.vocabulary_slice import VocabularySlice
 from slipstream.timeline import NO_TIMELINE, Timeline
 

@@ -18,9 +18,10 @@ from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.rank_steps import CopyBlocks, Forward, Prepare, Replay, Score, Step, Tell, Verify
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.verification import verify_sliced
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
-from slipstream.sampling.sliced_verification import AnyCheck, told_checks, verify_sliced
+from slipstream.sampling.sliced_verification import AnyCheck, told_checks
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 

@@ -10,7 +10,7 @@ top-k and top-p, which rank tokens; penalties, biases and masks, which rank 0 al
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,7 @@ class ElsewhereCheck:
 
 
 AnyCheck = SequenceCheck | ElsewhereCheck
+Decide = Callable[[torch.Tensor, Sequence[SequenceCheck], VocabularySlice], list[Verdict]]
 
 
 def needs_whole_vocabulary(check: SequenceCheck, vocab_size: int) -> bool:
@@ -52,6 +53,8 @@ def verify_sliced(
     logits: torch.Tensor,  # [num_rows, slice] fp32, this rank's
     checks: Sequence[AnyCheck],  # rank 0: SequenceChecks; other ranks: what told_checks made of them
     vocabulary: VocabularySlice,
+    verify_whole: Callable[[torch.Tensor, Sequence[SequenceCheck]], list[Verdict]] = verify,
+    decide: Decide | None = None,
 ) -> list[Verdict]:
     """One verdict per check on rank 0; on other ranks what they say is not to be used."""
     told = [
@@ -65,11 +68,13 @@ def verify_sliced(
     if elsewhere:
         gathered = vocabulary.whole(logits[_joined(rows, elsewhere)])
         asked = [(index, check) for index in elsewhere if isinstance(check := checks[index], SequenceCheck)]
-        found = verify(gathered, [check for _, check in asked]) if asked else []
+        found = verify_whole(gathered, [check for _, check in asked]) if asked else []
         verdicts |= {index: verdict for (index, _), verdict in zip(asked, found, strict=True)}
     if sliced:
         indices, ours = zip(*sliced, strict=True)
-        verdicts |= zip(indices, _decide(logits[_joined(rows, indices)], ours, vocabulary), strict=True)
+        verdicts |= zip(
+            indices, (decide or decide_sliced)(logits[_joined(rows, indices)], ours, vocabulary), strict=True
+        )
     return [verdicts[index] for index in sorted(verdicts)]
 
 
@@ -87,12 +92,8 @@ def _joined(rows: Sequence[range], indices: Sequence[int]) -> list[int]:
     return [row for index in indices for row in rows[index]]
 
 
-def _decide(logits: torch.Tensor, checks: Sequence[SequenceCheck], vocabulary: VocabularySlice) -> list[Verdict]:
-    """By statistics only. On a GPU the fused kernels make them."""
-    if logits.is_cuda:
-        from slipstream.kernels.gpu.verification import verify_slice
-
-        return verify_slice(logits, checks, vocabulary)
+def decide_sliced(logits: torch.Tensor, checks: Sequence[SequenceCheck], vocabulary: VocabularySlice) -> list[Verdict]:
+    """By statistics only."""
     decided = decide_by_statistics(logits, checks, vocabulary)
     return [verdict_of(check, *numbers) for check, numbers in zip(checks, decided.tolist(), strict=True)]
 

@@ -6,7 +6,7 @@ the host fills them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from slipstream.kernels.token_mask import mask_tokens
 from slipstream.sampling.check import SequenceCheck
 from slipstream.token_bits import num_words
 
@@ -58,14 +57,29 @@ def _allowed(check: SequenceCheck, vocab_size: int) -> npt.NDArray[np.int32] | N
     return None if check.rules is None else check.rules.mask(vocab_size)
 
 
+def mask_tokens(
+    logits: torch.Tensor,  # [num_rows, vocab], changed in place
+    rows: torch.Tensor,  # [num_masks] int32: the row of each mask, all different
+    bits: torch.Tensor,  # [num_masks, >= num_words(vocab)] int32: bit t & 31 of word t >> 5 is 1 where token t may come
+) -> None:
+    """Sets the logits of the tokens that may not come to -inf."""
+    octets = bits.cpu().contiguous().numpy().view(np.uint8)  # little-endian: the lowest bits come first
+    # By numpy 0.3 ms for 4 rows of 49,152 on one CPU thread; by shifts in torch 1 ms.
+    flags = np.unpackbits(octets, axis=1, count=logits.shape[1], bitorder="little")
+    forbidden = torch.from_numpy(flags == 0).to(logits.device)
+    for row, taken_out in zip(rows.tolist(), forbidden, strict=True):
+        logits[row].masked_fill_(taken_out, -torch.inf)
+
+
 def masked_logits(
     target_logits: torch.Tensor,  # [sum of len(draft) + 1, vocab]; left as it is
     checks: Sequence[SequenceCheck],
+    mask: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None] = mask_tokens,
 ) -> torch.Tensor:
     """The logits without what masks forbid; the very tensor if no check has masks."""
     masks = token_masks(checks, target_logits.shape[1])
     if masks is None:
         return target_logits
     masked, device = target_logits.clone(), target_logits.device
-    mask_tokens(masked, torch.from_numpy(masks.rows).to(device), torch.from_numpy(masks.bits).to(device))
+    mask(masked, torch.from_numpy(masks.rows).to(device), torch.from_numpy(masks.bits).to(device))
     return masked

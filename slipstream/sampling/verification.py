@@ -107,19 +107,12 @@ def verify(
     target_logits: torch.Tensor,  # [sum of len(draft) + 1, vocab] fp32, given the draft tokens before each
     checks: Sequence[SequenceCheck],
 ) -> list[Verdict]:
-    """One verdict per check. Reads from the device once, at its end. Noise is computed only for rows that need it.
-
-    On a GPU the fused kernels do the same.
-    """
+    """One verdict per check. Reads from the device once, at its end. Noise is computed only for rows that need it."""
     num_rows = sum(len(check.draft) + 1 for check in checks)
     if len(target_logits) != num_rows:
         raise ValueError(f"target_logits has {len(target_logits)} rows; the checks need {num_rows}")
     if not checks:
         return []
-    if target_logits.is_cuda:
-        from slipstream.kernels.gpu.verification import verify as fused_verify
-
-        return fused_verify(target_logits, checks)
     rows = lay_out(checks, target_logits.device)
     lawful = masked_logits(ruled_logits(target_logits, contexts_of(checks)), checks)
     shaped = shape_logits(lawful, rows.sampling)

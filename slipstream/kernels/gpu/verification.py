@@ -15,6 +15,8 @@ from slipstream.kernels.gpu.check_table import NUM_COLUMNS, CheckTable, Column, 
 from slipstream.kernels.gpu.row_limits import row_limits
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics, tile_size
 from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
+from slipstream.kernels.token_mask import mask_tokens
+from slipstream.kernels.token_rules import apply_token_rules
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import score_asked, with_logprobs
 from slipstream.sampling.rule_rows import contexts_of
@@ -32,7 +34,8 @@ def verify(
     if not checks:
         return []
     table = pack_checks(checks, target_logits.shape[1], target_logits.device)
-    lawful = masked_logits(ruled_logits(target_logits, contexts_of(checks)), checks)
+    ruled = ruled_logits(target_logits, contexts_of(checks), apply_token_rules)
+    lawful = masked_logits(ruled, checks, mask_tokens)
     decided = verify_table(lawful, table)
     words = score_asked(target_logits, checks, decided)  # launched before the one read, which waits for both
     return with_logprobs(to_verdicts(checks, decided), checks, words)

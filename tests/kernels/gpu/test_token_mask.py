@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slipstream.kernels.gpu.token_mask import mask_tokens
-from slipstream.kernels.token_mask import mask_tokens_reference
+from slipstream.sampling.token_masks import mask_tokens as mask_tokens_reference
 
 SHAPES = [(1, 5), (4, 320), (3, 9000)]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from slipstream.kernels.gpu.token_rules import apply_token_rules
-from slipstream.kernels.token_rules import apply_token_rules_reference
 from slipstream.sampling.rule_rows import pack_rules, to_device
+from slipstream.sampling.ruled_law import apply_token_rules as apply_token_rules_reference
 from tests.sampling.random_rules import random_contexts
 
 
