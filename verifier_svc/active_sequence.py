@@ -10,7 +10,7 @@ from slipstream.engine.scheduler import Share
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.engine.sequence import EngineSequence
 from slipstream.exchange import Draft, Update
-from slipstream.request import SequenceRequest
+from slipstream.request import SequenceRequest, VerificationMode
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key
 from slipstream.sampling.token_rules import make_token_rules
@@ -44,6 +44,7 @@ class ActiveSequence:
         self.ready_at = opened_at
         self.waited = 0.0  # since the last commit: ready, but not computed on
         self.started = False  # some of it was computed
+        self.is_open = True
         self.hit: bool | None = None  # None: not looked at since it became ready
         self.num_commits = 0
         self.num_told_features: int | None = None  # of tokens from 0 on; None: its drafter needs none
@@ -58,6 +59,10 @@ class ActiveSequence:
         self._rules = make_token_rules(
             request.sampling, request.token_ids, request.num_prompt_tokens, stop.stop_token_ids
         )
+
+        sampling = request.sampling
+        matched = sampling.greedy or request.mode is VerificationMode.COUPLED
+        self._is_plain = matched and self._rules is None and self._guide is None and not sampling.logprobs
 
     @property
     def key(self) -> tuple[int, int]:
@@ -92,6 +97,17 @@ class ActiveSequence:
     def wait_ends_at(self) -> float:
         return self.ready_at + min(self.max_wait_us * 1e-6, self.patience.seconds)
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may be worth waiting for drafts if a pass ends in an outcome without any."""
+        return self._local.waits_for_others and self.max_wait_us > 0 and self.engine.num_draft_tokens > 0
+
+    @property
+    def is_predictable(self) -> bool:
+        """Whether a pass's outcome alone decides what the next one feeds and checks, among the drafts there are."""
+        checks_alone = self._is_plain and self.num_told_features is None
+        return checks_alone and not (self._local.can_draft and self.engine.num_draft_tokens > 0)
+
     def update(self, update: Update) -> None:
         self.engine.num_draft_tokens = update.num_draft_tokens
         self.max_wait_us = update.max_wait_us
@@ -116,6 +132,15 @@ class ActiveSequence:
         self._started_at = now
         path = self._choose_path(share.num_draft_tokens)
         return path if self._guide is None else self._guide.cut(path)
+
+    def start_behind(self, path: DraftPath, now: float) -> None:
+        """The pass that was launched behind the one that has just ended goes on, with this path."""
+        self._started_at = now
+        self.hit = bool(path.tokens)
+
+    def branches(self, path: DraftPath, limits: Sequence[int]) -> list[tuple[tuple[int, int], DraftPath]]:
+        """What would be checked next, by how the pass over `path` ends; of outcomes that are drafted for."""
+        return self._tree.branches(path.tokens, limits, self.request.proposers)
 
     def scored_chunk(self, share: Share) -> ScoredChunk | None:
         """The first of the share's tokens, if they are asked how likely they made the next."""

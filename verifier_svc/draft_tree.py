@@ -53,6 +53,7 @@ class DraftTree:
     def __init__(self, max_nodes: int = MAX_NODES) -> None:
         self._max_nodes = max_nodes
         self._front = [_origin()]
+        self._most_nodes = 0  # counted when it matters: here are those too that are gone
 
     def __len__(self) -> int:
         return sum(1 for _ in _descendants(self._front))
@@ -66,8 +67,10 @@ class DraftTree:
             known = [child for child in _children(nodes) if child.stands_for(token, proposer, draw)]
             known.sort(key=lambda child: (not child.verifiable, child.draw))  # what `best_path` comes by goes first
             nodes = known or [self._add(nodes[0], token, proposer, draw)]
-        while len(self) > self._max_nodes:
-            self._drop_oldest_draw()
+        if self._most_nodes > self._max_nodes:
+            self._most_nodes = len(self)
+            while self._most_nodes > self._max_nodes:
+                self._drop_oldest_draw()
         return True
 
     def advance(self, token_ids: Sequence[int]) -> None:
@@ -79,12 +82,30 @@ class DraftTree:
 
     def best_path(self, num_tokens: int, proposers: Sequence[str]) -> DraftPath:
         """The path to check next: of the first proposer that has one, the lowest draw, down to `num_tokens`."""
-        candidates = [child for node in self._front for child in node.children if child.verifiable]
-        for proposer in proposers if candidates else ():
-            tokens = _walk(candidates, num_tokens, proposer)
-            if tokens:
-                return DraftPath(proposer, tuple(tokens))
-        return NO_PATH
+        return _best_path(self._front, num_tokens, proposers)
+
+    def branches(
+        self,
+        path: Sequence[DraftToken],  # that is being checked
+        limits: Sequence[int],  # most draft tokens to check next, by how many of the path stand
+        proposers: Sequence[str],
+    ) -> list[tuple[tuple[int, int], DraftPath]]:
+        """What would be checked next, by outcome that is drafted for: draft tokens accepted, the token after them.
+
+        The one with the lowest draw comes first: what a drafter drafts first it finds likeliest.
+        """
+        found: list[tuple[int, tuple[int, int], DraftPath]] = []
+        nodes = self._front
+        for num_accepted, limit in enumerate(limits):
+            ends: dict[int, list[_Node]] = {}
+            for child in _children(nodes):
+                ends.setdefault(child.token.token_id, []).append(child)
+            nodes = ends.pop(path[num_accepted].token_id, []) if num_accepted < len(path) else []
+            for token_id, reached in ends.items():
+                following = _best_path(reached, limit, proposers)
+                if following.tokens:
+                    found.append((reached[0].draw, (num_accepted, token_id), following))
+        return [(outcome, following) for _, outcome, following in sorted(found, key=lambda branch: branch[:2])]
 
     def _contradicts(self, proposer: str, draw: int, tokens: Sequence[DraftToken]) -> bool:
         """One draw stands for one token at one place; another token under its number would be a second chance."""
@@ -105,6 +126,7 @@ class DraftTree:
     def _add(self, parent: _Node, token: DraftToken, proposer: str, draw: int) -> _Node:
         node = _Node(token, proposer, draw, token.kind is not LawKind.ASSUMED)
         parent.children.append(node)
+        self._most_nodes += 1
         return node
 
     def _drop_oldest_draw(self) -> None:
@@ -112,6 +134,7 @@ class DraftTree:
         parents = [*self._front, *_descendants(self._front)]
         for parent in parents:
             parent.children = [child for child in parent.children if child.draw != oldest]
+        self._most_nodes = len(self)
 
 
 def after_committed(draft: Draft, committed: Sequence[int]) -> tuple[DraftToken, ...]:
@@ -134,6 +157,15 @@ _NO_TOKEN = DraftToken(0, LawKind.ASSUMED)
 def _origin() -> _Node:
     """A front without drafts behind it; its token is never looked at."""
     return _Node(_NO_TOKEN, "", 0, verifiable=False)
+
+
+def _best_path(front: Sequence[_Node], num_tokens: int, proposers: Sequence[str]) -> DraftPath:
+    candidates = [child for node in front for child in node.children if child.verifiable]
+    for proposer in proposers if candidates else ():
+        tokens = _walk(candidates, num_tokens, proposer)
+        if tokens:
+            return DraftPath(proposer, tuple(tokens))
+    return NO_PATH
 
 
 def _walk(candidates: list[_Node], num_tokens: int, proposer: str) -> list[DraftToken]:

@@ -21,6 +21,10 @@ class LocalDrafts:
         self.guide = guide
         self._forced = guide if GRAMMAR in proposers else None
 
+    @property
+    def can_draft(self) -> bool:
+        return self._ngram is not None or self._forced is not None
+
     def come_first(self, num_tokens: int) -> bool:
         """Whether they are worth more than what others draft: forced text fills at least half of a pass.
 

@@ -143,6 +143,7 @@ class OpenSequences:
 
     def forget(self, active: ActiveSequence) -> None:
         """Frees everything that a sequence held."""
+        active.is_open = False
         self._scheduler.remove(active.engine)
         del self._by_key[active.key], self._by_engine[active.engine]
 

@@ -20,6 +20,7 @@ from slipstream.timeline import NO_TIMELINE, Timeline
 from verifier_svc.admission import Served
 from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
+from verifier_svc.lookahead import Ahead, Lookahead, Running, forget_reservations
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
@@ -58,6 +59,7 @@ class Verifier:
         feature_tap: FeatureTap | None = None,  # the runner's
         clock: Callable[[], float] = time.monotonic,
         timeline: Timeline = NO_TIMELINE,
+        launches_ahead: bool = True,  # while a step runs, where it can; off changes nothing but speed
     ) -> None:
         self.metrics = VerifierMetrics()
         self._features = FeatureOutbox(feature_tap)
@@ -76,6 +78,8 @@ class Verifier:
         self._timeline = timeline
         self._send: Send | None = None
         self._take_in: TakeIn = take_in_nothing
+        self._lookahead = Lookahead(runner, scheduler) if launches_ahead else None
+        self._ahead: Running | None = None  # launched behind the last step
         self._untold: StepOutcome | None = None  # of the last step, until the next one is launched
 
     def handle(self, event: Event) -> None:
@@ -115,7 +119,7 @@ class Verifier:
         self._send, self._take_in = send, take_in
 
     def next_wake(self) -> float | None:
-        if self._untold is not None:
+        if self._untold is not None or self._ahead is not None:
             return self._clock()
         wake = min(next_start(self.sequences.all), self.sequences.next_deadline)
         return None if wake == math.inf else wake
@@ -123,29 +127,47 @@ class Verifier:
     def step(self) -> list[StreamOutput] | None:
         started = self._clock()
         self.sequences.expire(started)
-        if started < next_start(self.sequences.all):
+        if self._ahead is None and started < next_start(self.sequences.all):
             self._note_hits()
             self._tell_last()
             return self._tell(StepOutcome(features=self._features.take(self.sequences.all)))
-        with self._timeline.span("schedule", "schedule"):
-            passes = [self._start_pass(share, started) for share in self._scheduler.schedule()]
-        scheduled = self._clock()
-        tell_scores = self._score(passes)
-        finish = self._launch(passes)
+        running, self._ahead = self._ahead or self._start(started), None
+        launched = self._clock()
         self._tell_last()
-        self._take_in(may_come_during_steps, self._runner.expected_end - HANDS_OFF_SECONDS)
-        verdicts = finish()
-        verify_seconds = self._clock() - scheduled
+        ahead = self._launch_ahead(running.passes)
+        verdicts = running.finish()
+        verify_seconds = self._clock() - launched
         with self._timeline.span("schedule", "commit"):
-            scores = take_scores(passes, tell_scores())
-            settled = self._settle(passes, verdicts)
+            scores = take_scores(running.passes, running.tell_scores())
+            settled = self._settle(running.passes, verdicts)
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
-        outcome.report = self._report(passes, started)
-        self.metrics.record_step(outcome.report, num_sequences=len(passes), verify_seconds=verify_seconds)
+        if ahead is not None:
+            self._ahead = ahead.after(running.passes, verdicts, self._clock())
+        outcome.report = self._report(running.passes, started)
+        self.metrics.record_step(outcome.report, num_sequences=len(running.passes), verify_seconds=verify_seconds)
         if self._send is None:
             return self._tell(outcome)
         self._untold = outcome
         return None
+
+    def _start(self, now: float) -> Running:
+        """Schedules and launches a step."""
+        with self._timeline.span("schedule", "schedule"):
+            passes = [self._start_pass(share, now) for share in self._scheduler.schedule()]
+        tell_scores = self._score(passes)
+        return Running(passes, self._launch(passes), tell_scores)
+
+    def _launch_ahead(self, passes: Sequence[Pass]) -> Ahead | None:
+        """Takes drafts in until the step's end is near; then the next one may be launched."""
+        lookahead = self._lookahead if self._send is not None else None
+        if lookahead is None or not lookahead.may_follow(passes):
+            forget_reservations(passes)
+            self._take_in(may_come_during_steps, self._runner.expected_end - HANDS_OFF_SECONDS)
+            return None
+        self._take_in(may_come_during_steps, self._runner.expected_end - HANDS_OFF_SECONDS - lookahead.seconds)
+        forget_reservations(passes)
+        with self._timeline.span("schedule", "look ahead"):
+            return lookahead.launch(passes)
 
     def _tell_last(self) -> None:
         """What the step before has to say, if it has not."""
@@ -197,10 +219,13 @@ class Verifier:
         remaining = iter(verdicts)
         now = self._clock()
         for one in passes:
+            verdict = next(remaining) if one.share.completes else None
+            if not one.active.is_open:
+                continue  # it ended after this step was launched
             one.active.engine.note_computed(one.share.num_tokens)
             one.active.ready_at = now
-            if one.share.completes:
-                settled += self._settle_pass(one, next(remaining))
+            if verdict is not None:
+                settled += self._settle_pass(one, verdict)
         return settled
 
     def _settle_pass(self, one: Pass, verdict: Verdict) -> list[PassOutcome]:

@@ -48,27 +48,3 @@ class GraphCapture:
         self.num_bytes += max(0, free - torch.cuda.mem_get_info(self._device)[0])
         replay: Replay = graph.replay
         return replay
-
-
-class GpuClock:
-    """Waits for what was launched before `end`. If it is timed it also says how long the GPU took since `start`.
-
-    Waiting spins outside the interpreter's lock: a thread that sleeps takes longer to wake than a step's bookkeeping.
-    """
-
-    def __init__(self, *, timed: bool) -> None:
-        self._timed = timed  # each event costs a call into the driver
-        self._start, self._end = (torch.cuda.Event(enable_timing=timed) for _ in range(2))  # type: ignore[no-untyped-call]
-
-    def start(self) -> None:
-        if self._timed:
-            self._start.record()
-
-    def end(self) -> None:
-        self._end.record()
-
-    def wait(self) -> None:
-        self._end.synchronize()
-
-    def seconds(self) -> float:
-        return float(self._start.elapsed_time(self._end)) * 1e-3

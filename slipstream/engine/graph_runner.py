@@ -1,11 +1,13 @@
 """Runs whole verify steps from captured graphs. Knows padded sizes and fixed buffers; nothing of requests.
 
-A step is one graph, by bucket and by what its checks need: the copy of its inputs, the model's pass, verification, the
-copy of what was decided. So the host makes one call. Nothing waits for the GPU but what `launch` returns, once, for the
-verdicts.
+A step is one graph, by bucket and by what its checks need: the copy of its inputs, the model's pass, verification. So
+the host makes one call. Nothing waits for the GPU but what `launch` returns, once, for the verdicts.
 
-Token rules, masks of grammars and log probabilities come between the pass and verification, and masks are filled on
-the host while the GPU runs the pass. Steps that have any are two graphs, with what they need in between.
+Token rules, masks of grammars and log probabilities come between the pass and verification (logit_edits.py). Steps that
+have any are two graphs, with what they need in between.
+
+A step may be launched while the one before it runs (`launch_after`): its graph then makes its inputs from how that one
+ends and from what the host knew beforehand (kernels/follow_up.py).
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
-from slipstream.engine.graph_capture import Capture, GpuClock, GraphCapture, Replay
-from slipstream.engine.mask_buffers import MaskBuffers
+from slipstream.engine.follow_buffers import FollowBuffers
+from slipstream.engine.graph_capture import Capture, GraphCapture, Replay
+from slipstream.engine.logit_edits import LogitEdits
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
-from slipstream.engine.rule_buffers import RuleBuffers
+from slipstream.engine.result_ring import Result, ResultRing
 from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
-from slipstream.kernels.gpu.check_table import CheckTable, Needs, check_words
+from slipstream.engine.step_times import StepTimes
+from slipstream.engine.successor import Successor
+from slipstream.kernels.follow_up import RowColumns, StepRows, follow_up
+from slipstream.kernels.gpu.check_table import PADDING_ROW, CheckTable, Column, Needs, check_words
 from slipstream.kernels.gpu.verification import to_verdicts, verify, verify_table
 from slipstream.kernels.prepare_inputs import prepare_inputs
-from slipstream.kernels.token_mask import mask_tokens
-from slipstream.kernels.token_rules import apply_token_rules
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import AskedRows, with_logprobs
-from slipstream.sampling.rule_rows import contexts_of, pack_rules, to_device
-from slipstream.sampling.token_masks import token_masks
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 _LOG = logging.getLogger(__name__)
@@ -70,16 +72,13 @@ class GraphRunner(ModelRunner):
         self._buffers = StepBuffers(self._buckets, max_blocks=max_blocks, device=self._device)
         self._most_rows = max(bucket.num_rows for bucket in buckets)
         most_seqs = max(bucket.num_seqs for bucket in buckets)
-        on_gpu = self._device.type == "cuda"
         self._logits = torch.zeros(self._most_rows, self.config.vocab_size, device=self._device)
         self._decided = torch.zeros(most_seqs, 2, dtype=torch.int32, device=self._device)
-        self._on_host = torch.zeros(most_seqs, 2, dtype=torch.int32, pin_memory=on_gpu)
-        self._rule_graphs: dict[Bucket, Replay] = {}
-        self._rules = RuleBuffers(self._most_rows, self._device)
-        self._masks = MaskBuffers(self._most_rows, self.config.vocab_size, self._device)
-        self._clock = GpuClock(timed=timeline.is_on) if on_gpu else None
-        self._durations: dict[Bucket, float] = {}  # seconds from launch to verdicts
-        self._expected_end = 0.0
+        self._results = ResultRing(self._decided, timed=timeline.is_on)
+        self._edits = LogitEdits(self._logits, capture)
+        self._times = StepTimes()
+        self._follow = FollowBuffers(most_seqs=most_seqs, max_blocks=max_blocks, device=self._device)
+        self._row_columns = RowColumns(Column.DRAFT_ID, Column.POSITION, torch.from_numpy(PADDING_ROW).to(self._device))
 
     @torch.inference_mode()
     def prepare(self) -> None:
@@ -106,11 +105,11 @@ class GraphRunner(ModelRunner):
 
     @property
     def num_graphs(self) -> int:
-        return len(self._steps) + len(self._passes) + len(self._verifications) + len(self._rule_graphs)
+        return len(self._steps) + len(self._passes) + len(self._verifications) + self._edits.num_graphs
 
     @property
     def expected_end(self) -> float:
-        return self._expected_end
+        return self._times.expected_end
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         return self.launch(chunks, checks)()
@@ -128,22 +127,41 @@ class GraphRunner(ModelRunner):
         with self._timeline.span("schedule", "build"):
             needs = Needs.of(words)
             self._write(bucket, chunks, checks, words, needs)
-        launched = time.monotonic()
+        result, launched = self._results.take(), self._times.launched(bucket)
         with self._timeline.span("launch", name):
+            result.start()
             scores = self._replay(bucket, chunks, checks, needs)
-        self._expected_end = launched + self._durations.get(bucket, 0.0)
+            result.read()
 
         def verdicts_of_step() -> list[Verdict]:
-            self._wait(name)
-            self._note_duration(bucket, time.monotonic() - launched)
-            return with_logprobs(to_verdicts(checks, self._on_host), checks, scores)
+            self._wait(result, name)
+            self._times.ended(bucket, launched)
+            return with_logprobs(to_verdicts(checks, result.on_host), checks, scores)
 
         return verdicts_of_step
 
-    def _note_duration(self, bucket: Bucket, seconds: float) -> None:
-        """A shorter one is believed at once: a longer one may have been the host's delay."""
-        known = self._durations.get(bucket, seconds)
-        self._durations[bucket] = min(seconds, known + (seconds - known) / 4)
+    @torch.inference_mode()
+    def launch_after(self, successors: Sequence[Successor]) -> Callable[[], list[tuple[int, int]]] | None:
+        num_seqs, num_tokens = len(successors), sum(one.most_tokens for one in successors)
+        size = StepSize(num_tokens=num_tokens, num_seqs=num_seqs, num_rows=num_tokens, num_checks=num_seqs)
+        bucket = choose_bucket(self._buckets, size)
+        if bucket is None or (bucket, False, Needs.MATCH) not in self._steps:
+            return None
+        self.num_graph_steps[bucket] += 1
+        name = f"{num_seqs} sequences in {bucket.num_tokens} x {bucket.num_seqs}" if self._timeline.is_on else ""
+        result, launched = self._results.take(), self._times.launched(bucket)
+        with self._timeline.span("launch", f"ahead: {name}"):
+            self._follow.upload(self._buffers.next_number(), successors, self.config.vocab_size)
+            result.start()
+            self._step(bucket, False, Needs.MATCH)()
+            result.read()
+
+        def outcomes_of_step() -> list[tuple[int, int]]:
+            self._wait(result, name)
+            self._times.ended(bucket, launched)
+            return [(accepted, token) for accepted, token in result.on_host[:num_seqs].tolist()]
+
+        return outcomes_of_step
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         return verify(self.forward(chunks), checks)
@@ -152,16 +170,10 @@ class GraphRunner(ModelRunner):
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], needs: Needs
     ) -> torch.Tensor | None:
         """Launches the step that is written; what is returned will hold the log probabilities that were asked for."""
-        if self._clock is not None:
-            self._clock.start()
-        scores = None
         if self._in_one and not any(check.acts_on_logits for check in checks):
             self._step(bucket, self._taps(chunks), needs)()
-        else:
-            scores = self._replay_parts(bucket, chunks, checks, needs)
-        if self._clock is not None:
-            self._clock.end()
-        return scores
+            return None
+        return self._replay_parts(bucket, chunks, checks, needs)
 
     def _replay_parts(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], needs: Needs
@@ -170,13 +182,9 @@ class GraphRunner(ModelRunner):
         self._pass(bucket, self._taps(chunks))()
         asked = AskedRows.of(checks, self._device)
         kept = None if asked is None else asked.keep(self._logits)
-        self._apply_rules(bucket, checks)
-        masks = token_masks(checks, self.config.vocab_size)
-        if masks is not None:
-            mask_tokens(self._logits, *self._masks.upload(masks))
+        self._edits.apply(checks, bucket.num_rows)
         if checks:
             self._verification(bucket, needs)()
-        self._read_decided()
         return None if asked is None or kept is None else self._to_host(asked.score(kept, self._decided))
 
     def _write(
@@ -189,33 +197,18 @@ class GraphRunner(ModelRunner):
     ) -> None:
         self._buffers.write(bucket, chunks, checks, words, needs is Needs.MATCH)
 
-    def _read_decided(self) -> None:
-        self._on_host.copy_(self._decided, non_blocking=True)
-
-    def _apply_rules(self, bucket: Bucket, checks: Sequence[SequenceCheck]) -> None:
-        """Penalties and the like: packed while the GPU runs the pass, then one small graph, in steps that have any."""
-        words = pack_rules(contexts_of(checks), self.config.vocab_size)
-        if words is None:
-            return
-        if self._rules.holds(words):
-            replay = self._rule_graph(bucket)
-            self._rules.upload(words)
-            replay()
-        else:
-            apply_token_rules(self._logits, to_device(words, self._device))
-
     def _to_host(self, words: torch.Tensor) -> torch.Tensor:
         """Where they will lie when the step has ended."""
         host = torch.empty(words.shape, dtype=words.dtype, pin_memory=words.is_cuda)
         return host.copy_(words, non_blocking=True)
 
-    def _wait(self, name: str) -> None:
+    def _wait(self, result: Result, name: str) -> None:
         """The one place where a step waits for the GPU; the interpreter runs other threads meanwhile."""
-        if self._clock is not None:
-            self._clock.wait()
-            if self._timeline.is_on:
-                now = time.perf_counter()
-                self._timeline.add("GPU", name, now - self._clock.seconds(), now)
+        result.wait()
+        seconds = result.seconds
+        if seconds is not None:
+            now = time.perf_counter()
+            self._timeline.add("GPU", name, now - seconds, now)
 
     def _step(self, bucket: Bucket, tapped: bool, needs: Needs) -> Replay:
         key = bucket, tapped, needs
@@ -225,9 +218,24 @@ class GraphRunner(ModelRunner):
 
     def _run_step(self, bucket: Bucket, tapped: bool, needs: Needs) -> None:
         self._buffers.upload(bucket, plain=needs is Needs.MATCH)
+        if needs is Needs.MATCH:
+            follow_up(self._rows(bucket), self._follow.inputs, self._decided, self._row_columns)
         self._run_pass(bucket, tapped)
         self._run_verification(bucket, needs)
-        self._read_decided()
+
+    def _rows(self, bucket: Bucket) -> StepRows:
+        """What is written anew in a step that follows a running one."""
+        inputs = self._buffers.inputs(bucket)
+        return StepRows(
+            number=inputs.number,
+            token_ids=inputs.token_ids,
+            query_starts=inputs.query_starts,
+            context_lens=inputs.context_lens,
+            logits_rows=inputs.logits_rows,
+            row_starts=inputs.row_starts,
+            block_tables=inputs.block_tables,
+            words=inputs.plain_words,
+        )
 
     def _pass(self, bucket: Bucket, tapped: bool) -> Replay:
         key = bucket, tapped
@@ -240,13 +248,6 @@ class GraphRunner(ModelRunner):
         if key not in self._verifications:
             self._verifications[key] = self._capture.capture(lambda: self._run_verification(bucket, needs))
         return self._verifications[key]
-
-    def _rule_graph(self, bucket: Bucket) -> Replay:
-        if bucket not in self._rule_graphs:
-            table = self._rules.table(bucket.num_rows)
-            table.spans.zero_()  # a capture runs once for real, and rules applied twice are not the same
-            self._rule_graphs[bucket] = self._capture.capture(lambda: apply_token_rules(self._logits, table))
-        return self._rule_graphs[bucket]
 
     def _run_pass(self, bucket: Bucket, tapped: bool) -> None:
         """Logits of the bucket's rows, and the features if tapped, from what lies in its inputs."""

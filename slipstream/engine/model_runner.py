@@ -13,6 +13,7 @@ from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.feature_tap import FeatureTap, feature_bytes, make_feature_tap
 from slipstream.engine.rank_steps import Tell, say_nothing
 from slipstream.engine.scoring import ScoredChunk, divided
+from slipstream.engine.successor import Successor
 from slipstream.exchange import TokenLogprobs
 from slipstream.kernels.verification import verify
 from slipstream.layers.linear import can_pack
@@ -108,6 +109,13 @@ class ModelRunner:
     def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
         """Starts a step if it can run beside its caller; the result waits for it. One at a time."""
         return lambda: self.verify(chunks, checks)
+
+    def launch_after(self, successors: Sequence[Successor]) -> Callable[[], list[tuple[int, int]]] | None:
+        """Starts the step behind the one under way, before it is known how that one ends; None if that cannot be.
+
+        One successor for each check under way; the result gives draft tokens accepted and the token after them.
+        """
+        return None
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         """One whole step: feeds the chunks and verifies the checks of those that want logits, in their order."""

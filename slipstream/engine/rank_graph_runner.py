@@ -60,14 +60,15 @@ class RankGraphRunner(GraphRunner):
         self._pass(step.bucket, step.tapped)()
         if step.needs and not step.whole:
             self._verification(step.bucket, Needs(step.needs))()
-        if self._clock is not None:
-            self._clock.end()
-        self._wait("step")
+        result = self._results.take()
+        result.read()
+        self._wait(result, "step")
 
     def close(self) -> None:
         """NCCL does not end while a graph holds one of its sums."""
-        for graphs in (self._passes, self._verifications, self._rule_graphs, self._gatherings, self._decisions):
+        for graphs in (self._passes, self._verifications, self._gatherings, self._decisions):
             graphs.clear()
+        self._edits.clear()
         torch.cuda.synchronize(self._device)
 
     def _write(

@@ -92,6 +92,11 @@ class Scheduler:
         self._give_drafts([sequence for sequence in self._shares if sequence not in served], allowance)
         return list(self._shares.values())
 
+    @property
+    def draft_allowance(self) -> int:
+        """Most draft tokens of each sequence in a step in which all decode."""
+        return self._draft_allowance(len(self._running), 0)
+
     def _draft_allowance(self, num_decoding: int, num_prompts: int) -> int:
         """An equal part for each decoding sequence of the budget that one token each leaves over."""
         spare = self._max_tokens - num_decoding

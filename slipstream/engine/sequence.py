@@ -29,6 +29,7 @@ class EngineSequence:
         self.num_draft_tokens = num_draft_tokens  # K
         self.num_computed = 0  # tokens whose KV is in the blocks
         self.num_cached = 0  # of those, how many the prefix cache held when the sequence first got a place
+        self.num_reserved = 0  # tokens for which launched steps may still write KV
         self.table = BlockTable(pool)
         self._reads_cache = reads_cache  # False: each of its tokens is to be computed, not only its KV to be had
         self._pool = pool
@@ -96,11 +97,21 @@ class EngineSequence:
         assert self.num_uncomputed == 0, "tokens follow only when all before them are computed"
         self.token_ids.extend(token_ids)
         self.num_computed += num_accepted
-        self.table.truncate(self.num_computed)  # KV past a rejection was computed from tokens that never happened
+        # KV past a rejection was computed from tokens that never happened.
+        self.table.truncate(max(self.num_computed, self.num_reserved))
         self._remember()
 
+    def reserve(self, num_tokens: int) -> None:
+        """Makes and keeps room for what launched steps may write; OutOfBlocks changes nothing."""
+        self.table.grow(num_tokens)
+        self.num_reserved = num_tokens
+
     def release(self) -> None:
-        """Gives all KV back; the tokens stay, so that it can be computed again."""
+        """Gives all KV back; the tokens stay, so that it can be computed again.
+
+        A launched step may still write to it: only where nothing is remembered, and before any later step.
+        """
+        self.num_reserved = 0
         self.table.release()
         self.num_computed = self._num_remembered = 0
 

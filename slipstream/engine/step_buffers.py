@@ -19,6 +19,7 @@ from slipstream.sampling.check import SequenceCheck
 WIDEST_LAW = 64  # tokens of a sparse law that a captured step has room for
 Ints = npt.NDArray[np.int32]
 WIDTH = NUM_COLUMNS + 2 * WIDEST_LAW
+NUM_HEAD_PARTS = 6  # of a step's inputs, those before the block tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class StepInputs:
     context_lens: torch.Tensor  # [num_seqs]
     logits_rows: torch.Tensor  # [num_rows]
     row_starts: torch.Tensor  # [num_seqs + 1]: check i owns rows row_starts[i] : row_starts[i + 1]
+    number: torch.Tensor  # [1]: of the step that is written here
     block_tables: torch.Tensor  # [num_seqs, max_blocks]
     words: torch.Tensor  # [num_rows, WIDTH]: checks with laws
     plain_words: torch.Tensor  # [num_rows, NUM_COLUMNS], in the same place: checks without
@@ -55,6 +57,7 @@ class StepBuffers:
         on_device = torch.zeros(size, dtype=torch.int32, device=device)
         self._inputs = {bucket: StepInputs(*layout.parts(on_device)) for bucket, layout in layouts.items()}
         self._layouts = layouts
+        self._number = 0
         self._host = {bucket: layout.on_host(host) for bucket, layout in layouts.items()}
         self._copies = {
             (bucket, plain): (on_device[: layout.end(plain)], host[: layout.end(plain)])
@@ -65,6 +68,11 @@ class StepBuffers:
     def inputs(self, bucket: Bucket) -> StepInputs:
         """Where a step of this bucket finds its inputs on the device."""
         return self._inputs[bucket]
+
+    def next_number(self) -> int:
+        """Of the next step, wherever its inputs come from."""
+        self._number += 1
+        return self._number
 
     def holds(self, words: Ints) -> bool:
         """Whether these rows' laws are not too long."""
@@ -80,7 +88,7 @@ class StepBuffers:
     ) -> None:
         """Writes the step on the host; the one before must have ended."""
         parts = self._host[bucket]
-        parts.head[:] = self._layouts[bucket].head(chunks, checks)
+        parts.head[:] = self._layouts[bucket].head(self.next_number(), chunks, checks)
         for row, chunk in zip(parts.block_tables, chunks, strict=False):
             row[: len(chunk.block_ids)] = chunk.block_ids
         _write_checks(parts.plain_words if plain else parts.words, words)
@@ -125,9 +133,9 @@ class _Layout:
 
     def on_host(self, words: torch.Tensor) -> _HostParts:
         *_, block_tables, rows, plain_rows = (part.numpy() for part in self.parts(words))
-        return _HostParts(words[: self.starts[5]].numpy(), block_tables, rows, plain_rows)
+        return _HostParts(words[: self.starts[NUM_HEAD_PARTS]].numpy(), block_tables, rows, plain_rows)
 
-    def head(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[int]:
+    def head(self, number: int, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[int]:
         """The tokens of all chunks one after another, and what belongs to whom; padded sequences and rows are empty."""
         starts = list(accumulate((len(chunk.token_ids) for chunk in chunks), initial=0))
         row_starts = list(accumulate((len(check.draft) + 1 for check in checks), initial=0))
@@ -138,6 +146,7 @@ class _Layout:
             ([chunk.end for chunk in chunks], 0),
             ([row for chunk, end in ends for row in range(end - chunk.num_logits, end)], 0),
             (row_starts, row_starts[-1]),
+            ([number], 0),
         )
         words: list[int] = []
         for (values, padding), end in zip(parts, self.starts[1:], strict=False):
@@ -148,7 +157,7 @@ class _Layout:
 
 def _layout(bucket: Bucket, max_blocks: int) -> _Layout:
     seqs, rows = bucket.num_seqs, bucket.num_rows
-    before = ((bucket.num_tokens,), (seqs + 1,), (seqs,), (rows,), (seqs + 1,), (seqs, max_blocks))
+    before = ((bucket.num_tokens,), (seqs + 1,), (seqs,), (rows,), (seqs + 1,), (1,), (seqs, max_blocks))
     starts = list(accumulate((-(-math.prod(shape) // 4) * 4 for shape in before), initial=0))
     return _Layout((*before, (rows, WIDTH), (rows, NUM_COLUMNS)), (*starts, starts[-1]), rows)
 

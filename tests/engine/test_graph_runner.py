@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
+from slipstream.engine.successor import Branch, Successor
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels import rotary
-from slipstream.kernels.gpu.check_table import Needs
+from slipstream.kernels.gpu.check_table import Column, Needs
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.request import SamplingParams, VerificationMode
@@ -60,24 +62,37 @@ class CpuGraphRunner(GraphRunner):
     def _replay(
         self, bucket: Bucket, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck], needs: Needs
     ) -> torch.Tensor | None:
-        self.step, self.events = (chunks, checks), []
+        self.step, self.behind, self.events = checks, False, []
         return super()._replay(bucket, chunks, checks, needs)
 
+    def launch_after(self, successors: Sequence[Successor]) -> Callable[[], list[tuple[int, int]]] | None:
+        self.step, self.behind = [one.check for one in successors], True
+        return super().launch_after(successors)
+
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
-        return tuple((len(chunk.token_ids), chunk.end) for chunk in self.step[0])
+        inputs = self._buffers.inputs(bucket)
+        spans = zip(inputs.query_starts.diff().tolist(), inputs.context_lens.tolist(), strict=True)
+        return tuple((length, end) for length, end in spans if length)
 
     def _run_pass(self, bucket: Bucket, tapped: bool) -> None:
         self.events.append("pass")
         super()._run_pass(bucket, tapped)
 
     def _run_verification(self, bucket: Bucket, needs: Needs) -> None:
-        checks = self.step[1]
-        num_rows = sum(len(check.draft) + 1 for check in checks)
         self.events.append("verification")
-        # Rules and masks were applied between the graphs.
-        checks = [replace(check, rules=None, fill_masks=None) for check in checks]
+        starts = self._buffers.inputs(bucket).row_starts.tolist()
+        checks = [self._written(bucket, check, *rows) for check, rows in zip(self.step, pairwise(starts), strict=False)]
+        num_rows = sum(len(check.draft) + 1 for check in checks)
         for row, verdict in zip(self._decided, verify(self._logits[:num_rows], checks), strict=False):
             row.copy_(torch.tensor([verdict.num_accepted, verdict.token_ids[-1]]))
+
+    def _written(self, bucket: Bucket, check: SequenceCheck, start: int, end: int) -> SequenceCheck:
+        """What is to be verified: in a step behind another one only the buffers know."""
+        if not self.behind:
+            return replace(check, rules=None, fill_masks=None)  # rules and masks are applied by now
+        words = self._buffers.inputs(bucket).plain_words[start:end].numpy()
+        draft = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in words[:-1, Column.DRAFT_ID].tolist())
+        return replace(check, draft=draft, base=int(words[0, Column.POSITION]))
 
 
 @pytest.fixture
@@ -123,14 +138,35 @@ def test_steps_in_one_graph_and_in_two_write_the_same_text(model: LlamaModel, sa
     assert (len(in_one._passes), len(in_two._steps)) == (0, 0), "the switch changed nothing"
 
 
-def test_when_a_step_will_end_is_learnt_from_the_ones_before_and_shorter_ones_count_at_once(model: LlamaModel) -> None:
-    runner = padded_runner(model)
-    bucket = BUCKETS[0]
-    for seconds in (4.0, 8.0, 3.0):
-        runner._note_duration(bucket, seconds)
-    assert runner._durations[bucket] == 3.0
-    runner._note_duration(bucket, 7.0)
-    assert runner._durations[bucket] == 4.0
+@pytest.mark.parametrize("num_drafts", [0, 3])
+def test_a_step_launched_behind_another_one_does_what_it_would_after_its_end(
+    model: LlamaModel, num_drafts: int
+) -> None:
+    plain, ahead = plain_runner(model), padded_runner(model)
+    chunks = [Chunk([5, 6, 7], 0, [3, 4], 1), Chunk([8, 9, 5, 5, 6], 0, [5, 6, 7], 1)]
+    checks = [replace(check(0), base=3), replace(check(0), base=5)]
+    first = plain.verify(chunks, checks)
+    drafts = [[11, 12, 13][:num_drafts], []]
+    then_chunks = [
+        Chunk([*verdict.token_ids, *draft], chunk.end, chunk.block_ids, 1 + len(draft))
+        for chunk, verdict, draft in zip(chunks, first, drafts, strict=True)
+    ]
+    then_checks = [
+        replace(check, base=check.base + 1, draft=tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in draft))
+        for check, draft in zip(checks, drafts, strict=True)
+    ]
+    second = plain.verify(then_chunks, then_checks)
+    successors = [
+        Successor(checks[0], [3, 4], [Branch(0, first[0].token_ids[0], drafts[0])] if num_drafts else []),
+        Successor(checks[1], [5, 6, 7], [Branch(0, first[1].token_ids[0] + 1, [9, 9])]),
+    ]
+    ahead.prepare()
+    finish = ahead.launch(chunks, checks)
+    finish_behind = ahead.launch_after(successors)
+    assert finish() == first
+    assert finish_behind is not None
+    assert finish_behind() == [(verdict.num_accepted, verdict.token_ids[-1]) for verdict in second]
+    torch.testing.assert_close(ahead.kv_cache._data, plain.kv_cache._data, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("mode", list(VerificationMode))
@@ -235,7 +271,7 @@ def test_steps_are_counted_and_only_those_beyond_the_largest_bucket_run_eagerly(
 
 def test_when_graph_memory_is_used_up_smaller_steps_take_larger_buckets(model: LlamaModel) -> None:
     runner = padded_runner(model, limit=1)
-    runner.step = ([Chunk([5], 0, [0], 1)], [check(0)])
+    runner.step = [check(0)]
     runner.prepare()
     runner.verify([Chunk([5], 0, [0], 1)], [check(0)])
     assert list(runner.num_graph_steps) == [max(BUCKETS)]

@@ -124,7 +124,7 @@ def check_words(checks: Sequence[SequenceCheck], vocab_size: int) -> npt.NDArray
     """The table's rows: columns, then as many law token ids and as many counts as the longest law has."""
     if not checks:
         return np.zeros((0, NUM_COLUMNS), dtype=np.int32)
-    columns = [_columns(check, vocab_size) for check in checks for _ in range(len(check.draft) + 1)]
+    columns = [sequence_columns(check, vocab_size) for check in checks for _ in range(len(check.draft) + 1)]
     words = np.concatenate(columns).reshape(-1, NUM_COLUMNS)
     positions = [check.base + offset for check in checks for offset in range(len(check.draft) + 1)]
     words.view(np.uint32)[:, Column.POSITION] = positions
@@ -146,7 +146,7 @@ def _with_laws(words: npt.NDArray[np.int32], checks: Sequence[SequenceCheck]) ->
     return wide
 
 
-def _columns(check: SequenceCheck, vocab_size: int) -> npt.NDArray[np.int32]:
+def sequence_columns(check: SequenceCheck, vocab_size: int) -> npt.NDArray[np.int32]:
     """What all rows of a sequence share at every step; not to be written to."""
     law = check.sampling
     return _sequence_columns(

@@ -22,6 +22,18 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         8,
     ),
     "silu_mul": ("silu_mul:_silu_mul_kernel", "*bf16 *bf16 i32", {"BLOCK": 1024, "OVERLAP": True}, 4),
+    "chain softmax": (
+        "chain_softmax:_chain_softmax_kernel",
+        "*bf16 *fp32 *i32 *bf16 *fp32 fp32 i32 i32 i32",
+        {"BLOCK": 1024, "OWN_BLOCK": 4},
+        4,
+    ),
+    "chain softmax backward": (
+        "chain_softmax:_chain_softmax_backward_kernel",
+        "*bf16 *fp32 *bf16 *fp32 *bf16 *fp32 fp32 i32 i32",
+        {"BLOCK": 1024, "OWN_BLOCK": 4},
+        4,
+    ),
     "rotary": (
         "rotary:_rotary_write_kernel",
         "*bf16 *bf16 *bf16 *bf16 *i64 *bf16 *bf16 *bf16 i32 i32 i32 i32",
@@ -44,6 +56,21 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         "prepare_inputs:_prepare_inputs_kernel",
         "*i64 *i64 *i64 *i64 *i64 i32 i32 i32",
         {"BLOCK_SIZE": 16, "SEQUENCES": 32, "BLOCK": 128},
+        4,
+    ),
+    "follow_up": (
+        "follow_up:_follow_up_kernel",
+        "*i32 " * 18 + "i32 i32 i32 i32",
+        {
+            "DRAFT_ID": 1,
+            "POSITION": 2,
+            "SEQUENCES": 32,
+            "BRANCHES": 16,
+            "DRAFTS": 8,
+            "COLUMNS": 16,
+            "BLOCK": 32,
+            "COPIED": 1024,
+        },
         4,
     ),
     "merge": (

@@ -1,0 +1,131 @@
+"""Launches the step behind the running one before that ends, where only the outcome is missing. Knows no network.
+
+What each sequence is to check next is worked out for every outcome that is drafted for; the GPU picks (kernels/
+follow_up.py), and so does the host when it hears of the outcome. A sequence that the outcome ends has been computed on
+once more for nothing, which nobody hears of.
+
+Only where any choice of drafts is safe (docs/exactness.md): greedy and coupled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from slipstream.cache.block_pool import OutOfBlocks
+from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.scheduler import Scheduler, Share
+from slipstream.engine.successor import MOST_BRANCHES, MOST_DRAFTS, Branch, Successor
+from slipstream.exchange import TokenLogprobs
+from slipstream.sampling.check import Verdict
+from verifier_svc.draft_tree import NO_PATH, DraftPath
+from verifier_svc.verify_pass import Pass
+
+COLD_SECONDS: Final = 1e-3  # that a launch may take, before any was timed
+
+Outcome = tuple[int, int]  # draft tokens accepted, and the token after them
+
+
+@dataclass(slots=True)
+class Running:
+    """A step that is launched."""
+
+    passes: Sequence[Pass]
+    finish: Callable[[], list[Verdict]]  # waits; one for each pass that completes
+    tell_scores: Callable[[], list[TokenLogprobs]]
+
+
+@dataclass(slots=True)
+class Ahead:
+    """A step that is launched behind the running one; what it computes depends on how that ends."""
+
+    paths: Sequence[Mapping[Outcome, DraftPath]]  # of each pass of the running step
+    limits: Sequence[Sequence[int]]  # most draft tokens, by draft tokens accepted
+    finish: Callable[[], list[Outcome]]
+
+    def after(self, passes: Sequence[Pass], verdicts: Sequence[Verdict], now: float) -> Running:
+        """The running step is over."""
+        following = []
+        for one, verdict, paths, limits in zip(passes, verdicts, self.paths, self.limits, strict=True):
+            path = paths.get((verdict.num_accepted, verdict.token_ids[-1]), NO_PATH)
+            one.active.start_behind(path, now)
+            share = Share(one.active.engine, 1, limits[verdict.num_accepted], completes=True)
+            following.append(Pass(one.active, share, path, None))
+        return Running(following, lambda: _verdicts(following, self.finish()), list)
+
+
+class Lookahead:
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+        self.seconds = COLD_SECONDS  # that a launch takes
+        self._runner = runner
+        self._scheduler = scheduler
+
+    def may_follow(self, passes: Sequence[Pass]) -> bool:
+        """Whether the next step is of the same sequences, and nothing but the outcome decides what each does."""
+        alone = len(passes) == 1
+        return (
+            len(passes) == len(self._scheduler.running)
+            and not self._scheduler.num_waiting
+            and all(
+                one.active.is_open
+                and one.share.completes
+                and one.active.is_predictable
+                and not (alone and one.active.may_wait)
+                for one in passes
+            )
+        )
+
+    def launch(self, passes: Sequence[Pass]) -> Ahead | None:
+        """None if there is no room."""
+        started = time.monotonic()
+        limits = [self._limits(one) for one in passes]
+        if not all(_reserve(one, most_drafts=max(own)) for one, own in zip(passes, limits, strict=True)):
+            forget_reservations(passes)
+            return None
+        branches = [one.active.branches(one.path, own)[:MOST_BRANCHES] for one, own in zip(passes, limits, strict=True)]
+        successors = [
+            Successor(
+                one.active.check(one.path),
+                one.active.engine.table.block_ids,
+                [Branch(*outcome, [token.token_id for token in path.tokens]) for outcome, path in own],
+            )
+            for one, own in zip(passes, branches, strict=True)
+        ]
+        finish = self._runner.launch_after(successors)
+        self.seconds += (time.monotonic() - started - self.seconds) / 8
+        if finish is None:
+            forget_reservations(passes)
+            return None
+        return Ahead([dict(own) for own in branches], limits, finish)
+
+    def _limits(self, one: Pass) -> list[int]:
+        """Most draft tokens of the next pass, for each number of draft tokens that this one may accept."""
+        engine = one.active.engine
+        most = min(engine.num_draft_tokens, self._scheduler.draft_allowance, MOST_DRAFTS)
+        room = engine.max_len - engine.num_tokens - 2  # the outcome's last token, and the one after the next drafts
+        return [max(0, min(most, room - num_accepted)) for num_accepted in range(len(one.path.tokens) + 1)]
+
+
+def forget_reservations(passes: Sequence[Pass]) -> None:
+    """No step is launched behind the running one: what that does not keep may be given back."""
+    for one in passes:
+        one.active.engine.num_reserved = 0
+
+
+def _reserve(one: Pass, most_drafts: int) -> bool:
+    """Blocks for whatever the step under way and the one behind it may write."""
+    engine = one.active.engine
+    try:
+        engine.reserve(min(engine.num_tokens + len(one.path.tokens) + 1 + most_drafts, engine.max_len))
+    except OutOfBlocks:
+        return False
+    return True
+
+
+def _verdicts(passes: Sequence[Pass], outcomes: Sequence[Outcome]) -> list[Verdict]:
+    return [
+        Verdict((*[token.token_id for token in one.path.tokens[:num_accepted]], token_id), num_accepted)
+        for one, (num_accepted, token_id) in zip(passes, outcomes, strict=True)
+    ]
