@@ -1,7 +1,7 @@
 """Times steps as the verifier makes them, host and GPU: `python -m bench.bench_step`. `--dry` on a CPU: host only.
 
 Random weights of the real shapes. The host gap is what a step takes beyond its graph's own time, with `--dry` what the
-host does between the GPU's end and the next launch.
+host does between the GPU's end and the next launch. Ahead: each step is launched while the one before it runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -31,7 +32,6 @@ from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.text.tokenizer import Tokenizer
-from slipstream.timeline import NO_TIMELINE, Timeline
 from tests.tiny_models import write_tokenizer
 from verifier_svc.messages import Event
 from verifier_svc.verifier import Verifier
@@ -74,13 +74,13 @@ class KeptCapture(GraphCapture):
         return replay
 
 
-def make_runner(config: ModelConfig, dry: bool, timeline: Timeline = NO_TIMELINE) -> GraphRunner:
+def make_runner(config: ModelConfig, dry: bool) -> GraphRunner:
     device = torch.device("cpu" if dry else "cuda")
     model = LlamaModel(config, torch.float32) if dry else random_model(config)
     model.head = torch.nn.Parameter(torch.zeros_like(model.embedding))
     cache = KVCache(config, 32 * 40, BLOCK_SIZE, model.dtype, device)
     capture = DryCapture() if dry else KeptCapture(device)
-    return GraphRunner(model, cache, MAX_MODEL_LEN, buckets=BUCKETS, capture=capture, timeline=timeline)
+    return GraphRunner(model, cache, MAX_MODEL_LEN, buckets=BUCKETS, capture=capture)
 
 
 def graph_time(runner: GraphRunner, bucket: Bucket) -> float:
@@ -129,12 +129,10 @@ class HostClock:
         return (end - start) * 1e6, (end - self._idle + self._launched - start) * 1e6
 
 
-def run_steps(
-    runner: GraphRunner, tokenizer: Tokenizer, case: Case, timeline: Timeline = NO_TIMELINE
-) -> list[tuple[float, float]]:
+def run_steps(runner: GraphRunner, tokenizer: Tokenizer, case: Case, *, ahead: bool) -> list[tuple[float, float]]:
     """The times of all steps but the first ones."""
     scheduler = Scheduler(max_num_seqs=32, max_num_batched_tokens=512, max_waiting=0)
-    verifier = Verifier(runner, tokenizer, scheduler, local_proposers=(), timeline=timeline)
+    verifier = Verifier(runner, tokenizer, scheduler, local_proposers=(), launches_ahead=ahead)
     sampling = SamplingParams(temperature=0.0, max_tokens=MAX_MODEL_LEN, ignore_eos=True)
     for i in range(case.num_seqs):
         prompt = tuple((7 * i + k) % 300 for k in range(case.context))
@@ -186,11 +184,11 @@ def bench(name: str, config: ModelConfig, tokenizer: Tokenizer, bandwidth: float
     runner.prepare()
     seconds, mib = time.perf_counter() - start, runner._capture.num_bytes >> 20
     print(f"{name}: {runner.num_graphs} graphs in {seconds:.1f} s, {mib} MiB", flush=True)
-    for case in CASES:
-        times = run_steps(runner, tokenizer, case)
+    for case, ahead in product(CASES, (False,) if dry else (False, True)):
+        times = run_steps(runner, tokenizer, case, ahead=ahead)
         gpu = 0.0 if dry else graph_time(runner, case.bucket)
         gaps = [on_host if dry else whole - gpu for whole, on_host in times]
-        shape = f"{name:<10}{case.num_seqs} x {case.num_drafts + 1} over {case.context}"
+        shape = f"{name:<8}{case.num_seqs} x {case.num_drafts + 1} over {case.context}{', ahead' if ahead else ''}"
         report(shape, case, gaps, gpu, floor(config, case.num_seqs * case.context, bandwidth))
     print(f"{name}: {runner.num_graph_steps.total()} steps from graphs, {runner.num_eager_steps} eager", flush=True)
 

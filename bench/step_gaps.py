@@ -30,7 +30,7 @@ class Gap:
     commit: float
     schedule: float
     build: float
-    launch: float  # from the call to the start on the GPU; here the thread's waking shows, for it is seen late
+    launch: float  # from the call to the start on the GPU, where the thread's waking shows; 0: launched ahead
 
     @property
     def rest(self) -> float:
@@ -53,13 +53,16 @@ def gaps(lanes: dict[str, list[Span]]) -> dict[str, list[Gap]]:
     found: dict[str, list[Gap]] = defaultdict(list)
     for one, next_one in pairwise(lanes.get("GPU", [])):
         if one.name == next_one.name and next_one.start - one.end < LONGEST_GAP:
-            host = [span for span in lanes["schedule"] if one.end <= span.start < next_one.end]
-            launched = max(
-                (span.start for span in lanes["launch"] if span.start < next_one.end), default=next_one.start
-            )
-            sums = {name: sum(span.end - span.start for span in host if span.name == name) for name in HOST_PARTS}
-            found[one.name].append(Gap(next_one.start - one.end, **sums, launch=next_one.start - launched))
+            parts = {name: _overlap(lanes["schedule"], name, one.end, next_one.start) for name in HOST_PARTS}
+            calls = [span.start for span in lanes["launch"] if one.end <= span.start < next_one.start]
+            launch = next_one.start - max(calls) if calls else 0.0
+            found[one.name].append(Gap(max(0.0, next_one.start - one.end), **parts, launch=launch))
     return found
+
+
+def _overlap(spans: Sequence[Span], name: str, start: float, end: float) -> float:
+    """Of the time between, how much such spans take."""
+    return sum(max(0.0, min(span.end, end) - max(span.start, start)) for span in spans if span.name == name)
 
 
 def table(path: Path) -> Iterator[str]:

@@ -57,6 +57,7 @@ def make_verifier(config: VerifierConfig, timeline: Timeline = NO_TIMELINE, crew
         local_proposers=local_proposers,
         feature_tap=runner.feature_tap,
         timeline=timeline,
+        launches_ahead=config.launches_ahead,
     )
 
 

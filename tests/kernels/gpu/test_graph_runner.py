@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
+from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import make_buckets
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.model_runner import ModelRunner
-from slipstream.kernels import attention, linear, prepare_inputs, rms_norm, rotary, silu_mul, token_mask, token_rules
+from slipstream.engine.successor import Branch, Successor
+from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels import (
+    attention,
+    follow_up,
+    linear,
+    prepare_inputs,
+    rms_norm,
+    rotary,
+    silu_mul,
+    token_mask,
+    token_rules,
+)
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams, VerificationMode
+from slipstream.sampling.check import SequenceCheck
 from tests.engine.stories import BLOCKS, RULED, Story
 
 BLOCK_SIZE = 16
@@ -91,6 +105,77 @@ def test_a_step_says_what_the_reference_says(
         for module in (attention, linear, prepare_inputs, rms_norm, rotary, silu_mul, token_mask, token_rules):
             monkeypatch.setattr(module, "fused", lambda x: runner._capture.replaying)
     check_against_reference(model, runner, SAMPLINGS[sampling], VerificationMode.RATIO, num_steps=2)
+
+
+def text_ahead(
+    runner: GraphRunner, prompts: list[list[int]], known: list[list[int]], num_steps: int
+) -> list[list[int]]:
+    """What steps write of which each but the first is launched while the one before it runs.
+
+    The right drafts are known for each sequence but the last, as branches for two outcomes, one of them wrong.
+    """
+    blocks = [range(i * BLOCKS, (i + 1) * BLOCKS) for i in range(len(prompts))]
+    texts, drafts = [list(prompt) for prompt in prompts], [list[int]() for _ in prompts]
+    finish = runner.launch(
+        [Chunk(prompt, 0, blocks[i], 1) for i, prompt in enumerate(prompts)],
+        [greedy_check(len(prompt), ()) for prompt in prompts],
+    )
+    outcomes = [(0, 0)] * len(prompts)
+    for step in range(num_steps):
+        successors = []
+        for i, text in enumerate(texts):
+            base = len(text)
+            ends = base + len(drafts[i])
+            branches = [Branch(0, known[i][base] + 1, [9, 9, 9])]
+            if i + 1 < len(prompts):
+                branches.append(Branch(len(drafts[i]), known[i][ends], known[i][ends + 1 : ends + 3]))
+            successors.append(Successor(greedy_check(base, drafts[i]), blocks[i], branches))
+        behind = runner.launch_after(successors)
+        assert behind is not None
+        outcomes = [(v.num_accepted, v.token_ids[-1]) for v in finish()] if step == 0 else finish()
+        for i, (num_accepted, token_id) in enumerate(outcomes):
+            texts[i] += [*drafts[i][:num_accepted], token_id]
+            taken = [b.draft_ids for b in successors[i].branches if (b.num_accepted, b.token_id) == outcomes[i]]
+            drafts[i] = list(taken[0]) if taken else []
+        finish = behind
+    finish()
+    return texts
+
+
+def greedy_check(base: int, draft_ids: Sequence[int]) -> SequenceCheck:
+    draft = tuple(DraftToken(token_id, LawKind.ONE_HOT) for token_id in draft_ids)
+    return SequenceCheck(draft=draft, base=base, sampling=SAMPLINGS["greedy"], mode=VerificationMode.RATIO)
+
+
+def check_ahead(model: LlamaModel, runner: GraphRunner, num_seqs: int, num_steps: int) -> None:
+    prompts = [list(tokens) for tokens in Story(num_seqs, 0).tokens]
+    known = Story(num_seqs, 0).run(reference(model), num_steps=3 * num_steps + 4)
+    runner.prepare()
+    texts = text_ahead(runner, prompts, known, num_steps)
+    assert all(text == right[: len(text)] for text, right in zip(texts, known, strict=True))
+    lengths = [len(text) - len(prompt) for text, prompt in zip(texts, prompts, strict=True)]
+    assert lengths[-1] == num_steps
+    assert all(length > num_steps for length in lengths[:-1]), "no draft stood"
+
+
+@torch.inference_mode()
+def test_steps_launched_ahead_write_the_references_text(
+    model: LlamaModel, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = graph_runner(model, device, 4)
+    if device.type == "cpu":
+        for module in (attention, follow_up, linear, prepare_inputs, rms_norm, rotary, silu_mul):
+            monkeypatch.setattr(module, "fused", lambda x: runner._capture.replaying)
+    check_ahead(model, runner, num_seqs=2, num_steps=2)
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+@pytest.mark.parametrize("num_seqs", [1, 3, 20, 32])
+def test_many_steps_launched_ahead_write_the_references_text(
+    model: LlamaModel, device: torch.device, num_seqs: int
+) -> None:
+    check_ahead(model, graph_runner(model, device, 32), num_seqs, num_steps=20)
 
 
 @pytest.mark.gpu
