@@ -72,9 +72,7 @@ def main(
             device=device, dtype=dtype, max_model_len=max_model_len,
             block_size=block_size, num_kv_blocks=num_kv_blocks, kv_memory_bytes=kv_memory_mib << 20,
             max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
-            num_threads=num_threads,
-            features=features,
-            widen=widen,
+            num_threads=num_threads, features=features, widen=widen,
             cuda_graphs=cuda_graphs, graph_memory_bytes=graph_memory_mib << 20,
             tensor_parallel_size=tensor_parallel_size, all_reduce=all_reduce,
         )  # fmt: skip

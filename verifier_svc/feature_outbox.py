@@ -27,8 +27,10 @@ class FeatureOutbox:
     def take(self, sequences: Iterable[ActiveSequence]) -> dict[int, list[Features]]:
         """By stream, the features of all committed tokens that were computed since they were last told."""
         told: dict[int, list[Features]] = defaultdict(list)
+        if self._tap is None:
+            return told
         news = [(active, span) for active in sequences if (span := _news(active)) is not None]
-        if not news or self._tap is None:
+        if not news:
             return told
         row_bytes = self._tap.size * FEATURE_DTYPE.itemsize
         for (active, span), data in zip(news, self._tap.read([span for _, span in news]), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
 
 from slipstream.cache.block_pool import BlockPool
 from slipstream.engine.feature_tap import FeatureTap
@@ -21,26 +20,13 @@ from verifier_svc.admission import Served
 from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.lookahead import Ahead, Lookahead, Running, forget_reservations
+from verifier_svc.meanwhile import HANDS_OFF_SECONDS, Send, TakeIn, may_come_during_steps, take_in_nothing
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
 from verifier_svc.outcome import PassOutcome, StepOutcome, tell
 from verifier_svc.verify_pass import Pass, take_scores
 from verifier_svc.waiting import next_start
-
-HANDS_OFF_SECONDS: Final = 3e-4  # before a step is expected to end: from then on its end is all that is waited for
-
-Send = Callable[[list[StreamOutput]], None]
-TakeIn = Callable[[Callable[[Event], bool], float], None]  # hands over what may come, until a time of time.monotonic()
-
-
-def take_in_nothing(may_come: Callable[[Event], bool], until: float) -> None:
-    """For engines whose steps leave no time for it."""
-
-
-def may_come_during_steps(event: Event) -> bool:
-    """Whether it changes nothing that a step under way builds on."""
-    return isinstance(event[1], DraftBatch | Update)
 
 
 class Verifier:

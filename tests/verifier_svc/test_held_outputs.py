@@ -12,8 +12,8 @@ from slipstream.exchange import Commit, Draft, DraftBatch, DraftToken, LawKind
 from slipstream.text.tokenizer import Tokenizer
 from tests.scripted_runner import chain_law, random_law
 from tests.verifier_svc.harness import REMOTE, VOCAB, Harness, tiny_tokenizer
+from verifier_svc.meanwhile import take_in_nothing
 from verifier_svc.messages import Close, Event, StreamOutput
-from verifier_svc.verifier import take_in_nothing
 
 
 @pytest.fixture
