@@ -177,10 +177,13 @@ class ActiveSequence:
 
     def note_pass(self, share: Share, path: DraftPath, num_accepted: int, now: float) -> None:
         """What a pass that has just ended cost and brought; one that fed a prompt says nothing about decoding."""
-        if share.num_tokens == 1 and share.num_draft_tokens:
-            self.patience.note_pass(
-                now - self._started_at, num_draft_tokens=len(path.tokens), num_accepted=num_accepted
-            )
+        if share.num_tokens != 1 or not share.num_draft_tokens:
+            return
+        self.patience.note_pass(now - self._started_at)
+        if self._local.is_others(path):
+            self.patience.note_drafts(num_accepted)
+        elif self._silent or not path.tokens:
+            self.patience.note_none()  # else own drafts, or the gateway's n-grams, came first and nobody was missed
 
     def may_go_on(self, token_ids: Sequence[int]) -> bool:
         """Whether rules and grammar left a token to follow all but the last of these; if none, any may have come."""

@@ -16,10 +16,18 @@ from verifier_svc.guide import Guide
 class LocalDrafts:
     def __init__(self, request: SequenceRequest, proposers: Collection[str], guide: Guide | None = None) -> None:
         """`proposers`: those that this service has, by name."""
-        self.waits_for_others = bool(set(request.proposers) - set(proposers))
+        self._others = frozenset(request.proposers) - frozenset(proposers)
         self._ngram = NgramProposer() if NGRAM in proposers and NGRAM in request.proposers else None
         self.guide = guide
         self._forced = guide if GRAMMAR in proposers else None
+
+    @property
+    def waits_for_others(self) -> bool:
+        return bool(self._others)
+
+    def is_others(self, path: DraftPath) -> bool:
+        """Whether someone drafted it who may have to be waited for."""
+        return path.proposer in self._others
 
     @property
     def can_draft(self) -> bool:

@@ -23,20 +23,26 @@ class Patience:
 
     def __init__(self) -> None:
         self._pass_seconds: float | None = None
-        self._accepted = _COLD_ACCEPTED  # draft tokens per pass that had some
-        self._served = 1.0  # share of passes that had some
+        self._accepted = _COLD_ACCEPTED  # of them, per pass that had some
+        self._served = 1.0  # share of passes that had some, among those that could have used some
 
     @property
     def seconds(self) -> float:
         """No bound before the first pass was measured: then it is the gateway's alone."""
         return math.inf if self._pass_seconds is None else self._served * self._accepted * self._pass_seconds
 
-    def note_pass(self, seconds: float, *, num_draft_tokens: int, num_accepted: int) -> None:
-        """One decoding pass took so long; `num_draft_tokens` from elsewhere were checked in it."""
+    def note_pass(self, seconds: float) -> None:
+        """One decoding pass took so long, whatever it checked."""
         self._pass_seconds = _mix(seconds if self._pass_seconds is None else self._pass_seconds, seconds)
-        self._served = _mix(self._served, float(num_draft_tokens > 0))
-        if num_draft_tokens:
-            self._accepted = _mix(self._accepted, num_accepted)
+
+    def note_drafts(self, num_accepted: int) -> None:
+        """It checked drafts such as are waited for."""
+        self._served = _mix(self._served, 1.0)
+        self._accepted = _mix(self._accepted, num_accepted)
+
+    def note_none(self) -> None:
+        """It could have checked some, and there were none."""
+        self._served = _mix(self._served, 0.0)
 
 
 def _mix(mean: float, value: float) -> float:

@@ -109,4 +109,5 @@ def test_what_the_service_does_not_have_is_not_drafted_and_waited_for_elsewhere(
     assert not local.come_first(2)
     assert local.path(2, (7, 8, 7)) == DraftPath()
     assert local.waits_for_others
+    assert local.is_others(path(9, proposer="draft_model"))
     assert not LocalDrafts(request(), ("ngram",)).waits_for_others

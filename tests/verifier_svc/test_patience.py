@@ -6,9 +6,14 @@ from verifier_svc.patience import Patience
 
 
 def after(*passes: tuple[float, int, int]) -> Patience:
+    """Passes by their seconds, draft tokens and accepted ones."""
     patience = Patience()
     for seconds, num_draft_tokens, num_accepted in passes:
-        patience.note_pass(seconds, num_draft_tokens=num_draft_tokens, num_accepted=num_accepted)
+        patience.note_pass(seconds)
+        if num_draft_tokens:
+            patience.note_drafts(num_accepted)
+        else:
+            patience.note_none()
     return patience
 
 

@@ -126,3 +126,16 @@ def test_drafts_in_the_tree_go_before_a_local_one(tokenizer):
     harness.draft(12, [9, 9, 9])
     harness.step()
     assert harness.commits[1, 1][0].proposer == REMOTE
+
+
+def test_n_grams_that_stand_are_no_reason_to_wait_for_a_model(tokenizer):
+    harness = repeating(tokenizer, proposers=("ngram", REMOTE), max_wait_us=WAIT_US, sampling={"max_tokens": 99})
+    harness.pass_seconds = 0.001
+    (active,) = harness.verifier.sequences.all
+    for right, proposer in [(False, REMOTE)] * 8 + [(True, "ngram")] * 6:
+        last = active.engine.token_ids[-1]
+        following = [3 + (last - 2 + i) % 4 for i in range(3)] if right else [9]
+        harness.draft(active.engine.num_tokens, following, proposer=proposer, draw=active.num_commits)
+        harness.step(seconds=0)
+    assert harness.commits[1, 1][-1].num_accepted == 3
+    assert harness.now < start(harness) < harness.now + 0.001
