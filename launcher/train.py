@@ -23,6 +23,7 @@ def draft_lm(
     text: options.Text = None,
     device: options.Device = "cuda",
     minutes: options.Minutes = 10.0,
+    finish: options.Finish = False,
     chat_tokens: options.ChatTokens = 25_165_824,
     chat_batch: options.ChatBatch = 4096,
     length: options.Length = 768,
@@ -58,7 +59,7 @@ def draft_lm(
             seed=seed,
         ),
         torch.device(device),
-        options.slice_of(minutes),
+        options.slice_of(minutes, finish),
     )
     options.say_end(out, acceptance)
 
@@ -72,6 +73,7 @@ def eagle3(
     text: options.Text = None,
     device: options.Device = "cuda",
     minutes: options.Minutes = 10.0,
+    finish: options.Finish = False,
     chat_tokens: options.ChatTokens = 25_165_824,
     chat_batch: options.ChatBatch = 4096,
     length: options.Length = 768,
@@ -111,7 +113,7 @@ def eagle3(
             seed=seed,
         ),
         torch.device(device),
-        options.slice_of(minutes),
+        options.slice_of(minutes, finish),
     )
     options.say_end(out, acceptance)
 
@@ -128,6 +130,7 @@ def pard(
     text: options.Text = None,
     device: options.Device = "cuda",
     minutes: options.Minutes = 10.0,
+    finish: options.Finish = False,
     chat_tokens: options.ChatTokens = 25_165_824,
     chat_batch: options.ChatBatch = 4096,
     length: options.Length = 768,
@@ -165,7 +168,9 @@ def pard(
     )
     places = Places(target=target, run=run, out=out, prompts=prompts, texts=text_files(text or []))
     chat = ChatSettings(chat_tokens=chat_tokens, length=length, batch=chat_batch, seed=seed)
-    options.say_end(out, train_pard(places, chat, settings, torch.device(device), options.slice_of(minutes), draft))
+    options.say_end(
+        out, train_pard(places, chat, settings, torch.device(device), options.slice_of(minutes, finish), draft)
+    )
 
 
 @app.command()

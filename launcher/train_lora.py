@@ -24,6 +24,7 @@ def lora(
     run: options.Run = Path("run"),
     device: options.Device = "cuda",
     minutes: options.Minutes = 10.0,
+    finish: options.Finish = False,
     chat_tokens: options.ChatTokens = 2_097_152,
     chat_batch: options.ChatBatch = 2048,
     length: options.Length = 512,
@@ -61,4 +62,4 @@ def lora(
     )
     places = LoraPlaces(target=target, draft=draft, run=run, out=out, texts=text_files(text))
     chat = ChatSettings(chat_tokens=chat_tokens, length=length, batch=chat_batch, seed=seed)
-    options.say_end(out, train_lora(places, chat, settings, torch.device(device), options.slice_of(minutes)))
+    options.say_end(out, train_lora(places, chat, settings, torch.device(device), options.slice_of(minutes, finish)))

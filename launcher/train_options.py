@@ -29,13 +29,14 @@ Loss = Annotated[str, typer.Option(help="kl or lk_hybrid.")]
 Temperature = Annotated[float, typer.Option(help="That the drafter serves best; 0.5 stands for greedy.")]
 Compiled = Annotated[bool, typer.Option("--compiled", help="Compile the layers; pays on a GPU.")]
 Seed = Annotated[int, typer.Option()]
+Finish = Annotated[bool, typer.Option("--finish", help="End within --minutes, with fewer tokens if need be.")]
 
 
-def slice_of(minutes: float) -> Slice:
+def slice_of(minutes: float, finish: bool = False) -> Slice:
     """What one run of the command does."""
     from slipstream.training.material import Slice
 
-    return Slice(seconds=minutes * 60, measure_every=60.0, say=_say, progress=_progress)
+    return Slice(seconds=minutes * 60, measure_every=45.0, say=_say, progress=_progress, finish=finish)
 
 
 def say_end(out: Path, result: object | None) -> None:

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import torch
 
+from slipstream.kernels.chain_softmax import chain_softmax
+
 KeyValue: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # [batch, kv heads, places, head_dim] each
 
 
@@ -18,26 +20,23 @@ def chain_attention(
     query: torch.Tensor,  # [batch, heads, rows, head_dim]
     text: KeyValue,
     own: Sequence[KeyValue],  # each of as many places as there are rows
-    unseen: torch.Tensor,  # [rows, text places], True = not visible
+    last: torch.Tensor,  # [rows], the last place of the text that each row sees
 ) -> torch.Tensor:
     """[batch, heads, rows, head_dim]"""
     keys, values = text
     batch, heads, rows, width = query.shape
-    shape, scale = (batch, keys.shape[1], heads // keys.shape[1], rows), width**-0.5
+    shape = (batch, keys.shape[1], heads // keys.shape[1], rows)
     # The query heads of one KV head become rows of one product: no key is read twice.
-    query = query.reshape(*shape, width)
-    scores = (query.flatten(2, 3) @ keys.transpose(-1, -2)).reshape(*shape, -1)
-    scores = (scores.float() * scale).masked_fill(unseen, -torch.inf)
-    own_scores = [(query * key[:, :, None]).float().sum(-1, keepdim=True) * scale for key, _ in own]
-    peak = scores.amax(-1, keepdim=True)
-    for score in own_scores:
-        peak = torch.maximum(peak, score)
-    peak = peak.detach()  # any shift gives the same softmax
-    weights, own_weights = (scores - peak).exp(), [(score - peak).exp() for score in own_scores]
-    total = weights.sum(-1, keepdim=True)
-    mixed = (weights.to(query.dtype).flatten(2, 3) @ values).reshape(*shape, width).float()
-    for weight, (_, value) in zip(own_weights, own, strict=True):
-        total = total + weight
-        mixed = mixed + weight * value[:, :, None]
-    attended: torch.Tensor = (mixed / total).to(query.dtype).flatten(1, 2)
+    grouped = query.reshape(*shape, width)
+    scores = (grouped.flatten(2, 3) @ keys.transpose(-1, -2)).reshape(*shape, -1)
+    own_keys, own_values = (torch.stack(tensors, 2)[:, :, None] for tensors in zip(*own, strict=True))
+    own_scores = (grouped[:, :, :, None] * own_keys).sum(-1, dtype=_sum_type(query)).transpose(-1, -2)
+    weights, own_weights = chain_softmax(scores, own_scores, last, width**-0.5)
+    mixed = (weights.flatten(2, 3) @ values).reshape(*shape, width)
+    own_mixed = (own_weights.to(query.dtype).transpose(-1, -2)[..., None] * own_values).sum(3)
+    attended: torch.Tensor = (mixed + own_mixed).flatten(1, 2)
     return attended
+
+
+def _sum_type(x: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)

@@ -16,7 +16,7 @@ from slipstream.training.draft_model import target_head
 from slipstream.training.draft_vocabulary import draft_first
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
-from slipstream.training.losses import LossFn, Objective, chunked_loss, loss_and_gradient
+from slipstream.training.losses import PLAIN, LossParts, Objective, chunked_loss
 from slipstream.training.master_weights import MasterWeights
 from slipstream.training.optimizer import Optimizer
 from slipstream.training.slices import StepSettings
@@ -67,11 +67,11 @@ class Distillation:
         self.optimizer = Optimizer(master.weights, settings.learning_rate, settings.weight_decay)
         order = draft_first(tokens, target.config.vocab_size).to(device)
         self._heads = (target_head(draft), target_head(target)[order])
-        self._loss_fn: LossFn = loss_and_gradient
+        self._loss_parts = PLAIN
         self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
         self.step = 0
         if settings.compiled:
-            self._loss_fn = compiled(loss_and_gradient)
+            self._loss_parts = LossParts(compiled(PLAIN.log_total), compiled(PLAIN.loss_and_gradient))
             for layer in (*target.layers, *draft.layers):
                 layer.forward_dense = compiled(layer.forward_dense)
         self._states = TargetStates(target, self.token_ids, settings.batch, keep=settings.keep_states)
@@ -83,8 +83,9 @@ class Distillation:
     def train_step(self, rows: torch.Tensor) -> torch.Tensor:
         """Sums over the batch's learned tokens: loss, acceptance, and how many they are."""
         drafted, wanted = self._states_to_learn(rows)
-        sums = chunked_loss(
-            drafted.detach(), wanted, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
+        settings = self.settings
+        (sums,) = chunked_loss(
+            [drafted.detach()], wanted, self._heads, settings.objective, settings.loss_chunk, self._loss_parts
         )
         torch.autograd.backward(drafted, sums.hidden_grad)
         self.master.gather_gradients()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from functools import partial
 
 import torch
 
@@ -27,8 +28,10 @@ def train_draft_lm(
     training = DraftTraining(material.target, material.tokens, material.chats, draft)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
-    done = slices.run(training, deadline - time.monotonic(), material.held_out, now.progress, now.measure_every)
-    slices.save(training, places.run / "state")
+    keep = partial(slices.save, training, places.run / "state")
+    left, every = deadline - time.monotonic(), now.measure_every
+    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
+    keep()
     if not done:
         return None
     record: dict[str, object] = {"chat": asdict(chat), "draft": asdict(draft), "text": material.facts}
@@ -46,6 +49,7 @@ def _finish(places: Places, training: DraftTraining, material: Material, record:
     record |= {
         "target": places.target.name,
         "target_layers": layers,
+        "steps": training.step,
         "acceptance_length": acceptance.length,
         "acceptance_per_position": acceptance.per_position,
     }

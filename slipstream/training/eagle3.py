@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from slipstream.models.llama import DecoderLayer, LlamaModel
 from slipstream.training.acceptance import Acceptance, deep_acceptance
-from slipstream.training.chain_attention import chain_attention
 from slipstream.training.compiling import compiled
 from slipstream.training.draft_model import target_head
 from slipstream.training.draft_vocabulary import draft_first
 from slipstream.training.eagle3_agreement import agreements
 from slipstream.training.eagle3_head import FreshHead
-from slipstream.training.eagle3_unroll import Attend, unroll
+from slipstream.training.eagle3_unroll import unroll
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
-from slipstream.training.losses import LossFn, LossSums, chunked_loss, loss_and_gradient
+from slipstream.training.losses import PLAIN, LossParts, chunked_loss
 from slipstream.training.optimizer import Optimizer
 from slipstream.training.settings import Eagle3Settings
 
@@ -36,16 +37,14 @@ class Eagle3Training:
         self.optimizer = Optimizer(self.master.weights, settings.learning_rate, settings.weight_decay)
         rows = target_head(target)[draft_first(tokens, target.config.vocab_size).to(device)]
         self._heads = (rows[: len(tokens)], rows)
-        self._loss_fn: LossFn = loss_and_gradient
+        self._loss_parts = PLAIN
         self.num_steps = max(1, settings.train_tokens // (settings.batch * chats.token_ids.shape[1]))
         self.step = 0
-        self._attend: Attend = chain_attention
         if settings.compiled:
             self._compile(target)
 
     def _compile(self, target: LlamaModel) -> None:
-        self._loss_fn = compiled(loss_and_gradient)
-        self._attend = compiled(chain_attention, dynamic=False)
+        self._loss_parts = LossParts(compiled(PLAIN.log_total), compiled(PLAIN.loss_and_gradient))
         for layer in target.layers:
             assert isinstance(layer, DecoderLayer)
             layer.forward_dense = compiled(layer.forward_dense)  # type: ignore[method-assign]
@@ -66,36 +65,40 @@ class Eagle3Training:
         token_ids = self.token_ids[rows].long()
         with torch.no_grad():
             target_hidden, states = self._target.forward_dense_tapped(token_ids, self.head.config.layer_ids)
-        outputs = unroll(
-            self.head.model, self.head.features(states), token_ids, self.settings.unroll_steps, self._attend
+        outputs = unroll(self.head.model, self.head.features(states), token_ids, self.settings.unroll_steps)
+        drafts, wanted = self._learned(outputs, target_hidden, self._answers[rows])
+        settings = self.settings
+        sums = chunked_loss(
+            [draft.detach() for draft in drafts],
+            wanted,
+            self._heads,
+            settings.objective,
+            settings.loss_chunk,
+            self._loss_parts,
         )
-        losses, hidden, gradients = [], [], []
-        for step, z in enumerate(outputs):
-            drafted, sums = self._loss(step, z, target_hidden, self._answers[rows])
-            weight = self._step_weights[step]
-            hidden.append(drafted)
-            gradients.append(sums.hidden_grad * weight)
-            losses.append((weight * sums.loss / max(len(drafted), 1), sums.accepted, len(drafted)))
-        torch.autograd.backward(hidden, gradients)
+        weights = self._step_weights
+        torch.autograd.backward(drafts, [weight * of.hidden_grad for weight, of in zip(weights, sums, strict=True)])
         self.master.gather_gradients()
         self.optimizer.step(self.step / self.num_steps)
         self.master.publish()
-        mean = torch.stack([loss for loss, _, _ in losses]).sum() / sum(self._step_weights)
-        _, accepted, count = losses[0]
-        return torch.stack((mean * count, accepted, accepted.new_tensor(count)))
+        loss = torch.stack([weight * of.loss for weight, of in zip(weights, sums, strict=True)]).sum() / sum(weights)
+        return torch.stack((loss, sums[0].accepted, loss.new_tensor(len(wanted))))
 
-    def _loss(
-        self, step: int, z: torch.Tensor, target_hidden: torch.Tensor, answers: torch.Tensor
-    ) -> tuple[torch.Tensor, LossSums]:
-        """Row t of the step is asked for token t + 2 + step, of which the target's state one before it speaks."""
-        ahead = step + 2
-        learned = answers[:, ahead:].flatten().nonzero().flatten()
-        drafted = self.head.model.norm(z[:, :-ahead]).flatten(0, 1)[learned]
-        wanted = target_hidden[:, ahead - 1 : -1].flatten(0, 1)[learned]
-        sums = chunked_loss(
-            drafted.detach(), wanted, self._heads, self.settings.objective, self.settings.loss_chunk, self._loss_fn
-        )
-        return drafted, sums
+    def _learned(
+        self, outputs: Sequence[torch.Tensor], target_hidden: torch.Tensor, answers: torch.Tensor
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Hidden states [learned, hidden] of every step and of the target, all asked for the same tokens.
+
+        Row t of step s is asked for token t + 2 + s, of which the target's state one before it speaks. Tokens that
+        not every step could draft, the first of a row, are left out.
+        """
+        first = len(outputs) + 1
+        learned = answers[:, first:].flatten().nonzero().flatten()
+        drafts = [
+            self.head.model.norm(z[:, first - 2 - step : -2 - step]).flatten(0, 1)[learned]
+            for step, z in enumerate(outputs)
+        ]
+        return drafts, target_hidden[:, first - 1 : -1].flatten(0, 1)[learned]
 
     @property
     def _step_weights(self) -> list[float]:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 
 import torch
 
@@ -28,8 +29,10 @@ def train_eagle3(
     training = Eagle3Training(material.target, material.tokens, material.chats, settings)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
-    done = slices.run(training, deadline - time.monotonic(), material.held_out, now.progress, now.measure_every)
-    slices.save(training, places.run / "state")
+    keep = partial(slices.save, training, places.run / "state")
+    left, every = deadline - time.monotonic(), now.measure_every
+    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
+    keep()
     if not done:
         return None
     record = {"chat": asdict(chat), "eagle3": asdict(settings), "text": material.facts}
@@ -47,6 +50,7 @@ def _finish(places: Places, training: Eagle3Training, material: Material, record
     acceptance = training.acceptance(material.held_out)
     facts = {
         "target": places.target.name,
+        "steps": training.step,
         "acceptance_length": acceptance.length,
         "acceptance_per_position": acceptance.per_position,
     }

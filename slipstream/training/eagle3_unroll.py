@@ -7,8 +7,6 @@ own row, and its own row's keys of the later steps; its position is t + s. Knows
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch.nn import functional
 
@@ -17,19 +15,16 @@ from slipstream.training.chain_attention import KeyValue, chain_attention
 
 PADDING = 0  # the token of rows that reach past the text; nobody looks at what comes of them
 
-Attend = Callable[[torch.Tensor, KeyValue, list[KeyValue], torch.Tensor], torch.Tensor]
-
 
 def unroll(
     head: Eagle3Model,
     features: torch.Tensor,  # [batch, time, hidden], the target's
     token_ids: torch.Tensor,  # [batch, time]
     num_steps: int,
-    attend: Attend = chain_attention,
 ) -> list[torch.Tensor]:
     """Outputs z of every step, [batch, time, hidden] each: row t of step s speaks of token t + 2 + s."""
     time = token_ids.shape[1]
-    unseen = torch.ones(time, time, dtype=torch.bool, device=token_ids.device).triu(1)
+    last = torch.arange(time, device=token_ids.device)
     steps: list[KeyValue] = []
     outputs = []
     for step in range(num_steps):
@@ -38,7 +33,7 @@ def unroll(
         cos_sin = head.rotary(torch.arange(step, step + time, device=x.device), x.dtype)
         query, key, value = (tensor.transpose(1, 2) for tensor in head.layer.attention.project(x, cos_sin))
         steps.append((key, value))
-        mixed = _first(query, key, value) if step == 0 else attend(query, steps[0], steps[1:], unseen)
+        mixed = _first(query, key, value) if step == 0 else chain_attention(query, steps[0], steps[1:], last)
         features = head.layer.after_attention(head.layer.attention.o_proj(mixed.transpose(1, 2).flatten(-2)), residual)
         outputs.append(features)
     return outputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -75,8 +76,10 @@ def train_lora(
     base = training.acceptance(material.held_out)  # an adapter that has learned nothing changes nothing
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}; base draft: {base}")
-    done = slices.run(training, deadline - time.monotonic(), material.held_out, now.progress, now.measure_every)
-    slices.save(training, places.run / "state")
+    keep = partial(slices.save, training, places.run / "state")
+    left, every = deadline - time.monotonic(), now.measure_every
+    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
+    keep()
     if not done:
         return None
     save_adapter(places.out, training.adapter, places.draft.name)

@@ -13,13 +13,13 @@ Gradients with respect to the draft's logits are written out: autograd would kee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import torch
 
 LOSSES = ("kl", "lk_hybrid")
-LossFn = Callable[[torch.Tensor, torch.Tensor, "Objective"], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,22 @@ class LossSums:
     hidden_grad: torch.Tensor  # [tokens, hidden]
 
 
+def log_total(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """[tokens, vocab] to the logarithm of what a softmax divides by, [tokens, 1] fp32."""
+    return torch.logsumexp(logits.float() / temperature, -1, keepdim=True)
+
+
 def loss_and_gradient(
     draft_logits: torch.Tensor,  # [tokens, draft vocab]
-    target_logits: torch.Tensor,  # [tokens, vocab], the draft's tokens first
+    target_logits: torch.Tensor,  # [tokens, draft vocab], of the same tokens
+    target_total: torch.Tensor,  # [tokens, 1], `log_total` of all the target's logits
     objective: Objective,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Loss of every token, its gradient [tokens, draft vocab], and every token's acceptance."""
-    draft_vocab = draft_logits.shape[-1]
+    """Loss of every token, its gradient [tokens, draft vocab] in the logits' type, and every token's acceptance."""
     draft_log = torch.log_softmax(draft_logits.float() / objective.temperature, -1)
-    target_all = target_logits.float() / objective.temperature
-    target = target_all[:, :draft_vocab]
+    target = target_logits.float() / objective.temperature
     shared = torch.logsumexp(target, -1, keepdim=True)
-    mass = torch.exp(shared - torch.logsumexp(target_all, -1, keepdim=True))
+    mass = torch.exp(shared - target_total)
     draft_probs, shared_log = draft_log.exp(), target - shared
     shared_probs = shared_log.exp()
     target_probs = mass * shared_probs
@@ -62,35 +66,51 @@ def loss_and_gradient(
     loss = (target_probs * (shared_log - draft_log)).sum(-1)
     gradient = mass * (draft_probs - shared_probs) / objective.temperature
     if objective.kind == "kl":
-        return loss, gradient, accepted
+        return loss, gradient.to(draft_logits.dtype), accepted
     weight = torch.exp(-3 * accepted)
     below = torch.where(draft_probs < target_probs, draft_probs, 0.0)
     # Of 1 - accepted: moving mass to tokens where the draft has too little is all that helps.
     missed_gradient = (draft_probs * below.sum(-1, keepdim=True) - below) / objective.temperature
     loss = weight * loss + (1 - weight) * (1 - accepted)
-    return loss, weight[:, None] * gradient + (1 - weight[:, None]) * missed_gradient, accepted
+    gradient = weight[:, None] * gradient + (1 - weight[:, None]) * missed_gradient
+    return loss, gradient.to(draft_logits.dtype), accepted
+
+
+class LossParts(NamedTuple):
+    """What is done with logits; it may be compiled."""
+
+    log_total: Callable[[torch.Tensor, float], torch.Tensor] = log_total
+    loss_and_gradient: Callable[
+        [torch.Tensor, torch.Tensor, torch.Tensor, Objective], tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    ] = loss_and_gradient
+
+
+PLAIN: Final = LossParts()
 
 
 @torch.no_grad()
 def chunked_loss(
-    draft_hidden: torch.Tensor,  # [tokens, hidden]
+    drafts: Sequence[torch.Tensor],  # [tokens, hidden] each: of several drafts of the same tokens
     target_hidden: torch.Tensor,  # [tokens, target hidden]
     heads: tuple[
         torch.Tensor, torch.Tensor
     ],  # [draft vocab, hidden], [vocab, target hidden] with the draft's rows first
     objective: Objective,
     chunk: int,
-    loss_fn: LossFn = loss_and_gradient,
-) -> LossSums:
+    parts: LossParts = PLAIN,
+) -> list[LossSums]:
     """Logits of a whole batch would be tens of gigabytes, so only `chunk` tokens' exist at a time."""
     draft_head, target_head = heads
-    grad = torch.empty_like(draft_hidden)
-    sums = torch.zeros(2, dtype=torch.float32, device=draft_hidden.device)
-    for start in range(0, len(draft_hidden), chunk):
+    gradients = [torch.empty_like(hidden) for hidden in drafts]
+    sums = torch.zeros(len(drafts), 2, dtype=torch.float32, device=target_hidden.device)
+    for start in range(0, len(target_hidden), chunk):
         rows = slice(start, start + chunk)
-        loss, logits_grad, accepted = loss_fn(
-            draft_hidden[rows] @ draft_head.T, target_hidden[rows] @ target_head.T, objective
-        )
-        grad[rows] = (logits_grad / len(draft_hidden)).to(draft_head.dtype) @ draft_head
-        sums += torch.stack((loss.sum(), accepted.sum()))
-    return LossSums(sums[0], sums[1], grad)
+        logits = target_hidden[rows] @ target_head.T
+        total, logits = parts.log_total(logits, objective.temperature), logits[:, : len(draft_head)]
+        for hidden, gradient, its_sums in zip(drafts, gradients, sums, strict=True):
+            loss, logits_gradient, accepted = parts.loss_and_gradient(
+                hidden[rows] @ draft_head.T, logits, total, objective
+            )
+            gradient[rows] = logits_gradient @ draft_head / len(target_hidden)
+            its_sums += torch.stack((loss.sum(), accepted.sum()))
+    return [LossSums(its_sums[0], its_sums[1], gradient) for its_sums, gradient in zip(sums, gradients, strict=True)]

@@ -43,6 +43,7 @@ class Slice:
     measure_every: float  # seconds between held-out measurements
     say: Callable[[str], None]
     progress: Callable[[Progress], None]
+    finish: bool = False  # in this slice, with fewer steps if need be
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.master_weights import MasterWeights
 from slipstream.training.pard_agreement import parallel_acceptance
-from slipstream.training.pard_forward import LayerFn, layer_pass, packed_hidden
+from slipstream.training.pard_forward import PLAIN, LayerParts, packed_hidden
 from slipstream.training.pard_layout import ParallelLayout
 from slipstream.training.settings import PardSettings
 
@@ -35,7 +35,11 @@ class PardTraining(Distillation):
         settings: PardSettings,
     ) -> None:
         super().__init__(target, draft, MasterWeights.of_draft(draft), tokens, chats, settings)
-        self._layer_fn: LayerFn = compiled(layer_pass, dynamic=False) if settings.compiled else layer_pass
+        self._parts = PLAIN
+        if settings.compiled:
+            self._parts = LayerParts(
+                compiled(PLAIN.into_attention, dynamic=False), compiled(PLAIN.after_attention, dynamic=False)
+            )
 
     def acceptance(self, held_out: HeldOut) -> Acceptance:
         settings = self.settings
@@ -49,7 +53,7 @@ class PardTraining(Distillation):
         layout, token_ids = self._layout(), self.token_ids[rows].long()
         learned = self._learned(layout, rows)
         wanted = self._states.of(rows)[:, self._within(layout)].flatten(0, 1)[learned]
-        hidden = packed_hidden(self.draft, layout, token_ids, self.settings.mask_token, self._layer_fn)
+        hidden = packed_hidden(self.draft, layout, token_ids, self.settings.mask_token, self._parts)
         return hidden.flatten(0, 1)[learned], wanted
 
     def _layout(self) -> ParallelLayout:

@@ -6,7 +6,7 @@ Gives what `LlamaModel.forward_dense` gives with the layout's `visible()`, of wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, NamedTuple
 
 import torch
 from torch.nn.functional import embedding, scaled_dot_product_attention
@@ -16,21 +16,31 @@ from slipstream.models.llama import DecoderLayer, LlamaModel
 from slipstream.training.chain_attention import KeyValue, chain_attention
 from slipstream.training.pard_layout import ParallelLayout
 
-LayerFn: TypeAlias = Callable[
-    [DecoderLayer, torch.Tensor, CosSin, torch.Tensor, tuple[int, ...]], torch.Tensor
-]  # layer, hidden [rows, packed length, hidden], angles, anchors [packed length], sizes of the groups
+
+def into_attention(
+    layer: DecoderLayer, hidden: torch.Tensor, cos_sin: CosSin
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys, values [rows, packed length, heads, head_dim]."""
+    return layer.attention.project(layer.input_norm(hidden), cos_sin)
 
 
-def layer_pass(
-    layer: DecoderLayer, hidden: torch.Tensor, cos_sin: CosSin, anchors: torch.Tensor, sizes: tuple[int, ...]
-) -> torch.Tensor:
-    query, key, value = (
-        tensor.transpose(1, 2) for tensor in layer.attention.project(layer.input_norm(hidden), cos_sin)
-    )
-    mixed = _attend(query, key, value, anchors, sizes)
+def after_attention(layer: DecoderLayer, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+    """`mixed` [rows, heads, packed length, head_dim]; [rows, packed length, hidden]."""
     hidden = hidden + layer.attention.o_proj(mixed.transpose(1, 2).flatten(-2))
     output: torch.Tensor = hidden + layer.mlp(layer.mlp_norm(hidden))
     return output
+
+
+class LayerParts(NamedTuple):
+    """What a layer does before and after attention; they may be compiled."""
+
+    into_attention: Callable[[DecoderLayer, torch.Tensor, CosSin], tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = (
+        into_attention
+    )
+    after_attention: Callable[[DecoderLayer, torch.Tensor, torch.Tensor], torch.Tensor] = after_attention
+
+
+PLAIN: Final = LayerParts()
 
 
 def packed_hidden(
@@ -38,7 +48,7 @@ def packed_hidden(
     layout: ParallelLayout,
     token_ids: torch.Tensor,  # [rows, length]
     mask_token: int,
-    layer_fn: LayerFn = layer_pass,
+    parts: LayerParts = PLAIN,
 ) -> torch.Tensor:
     """[rows, packed length, hidden]"""
     packed = layout.pack(token_ids, mask_token)
@@ -46,7 +56,9 @@ def packed_hidden(
     cos_sin = draft.rotary(layout.positions, hidden.dtype)
     for layer in draft.layers:
         assert isinstance(layer, DecoderLayer)
-        hidden = layer_fn(layer, hidden, cos_sin, layout.anchors, layout.sizes)
+        query, key, value = (tensor.transpose(1, 2) for tensor in parts.into_attention(layer, hidden, cos_sin))
+        mixed = _attend(query, key, value, layout.anchors, layout.sizes)
+        hidden = parts.after_attention(layer, hidden, mixed)
     normalised: torch.Tensor = draft.norm(hidden)
     return normalised
 
@@ -61,12 +73,10 @@ def _attend(
     queries, keys, values = (tensor.split_with_sizes(list(sizes), dim=2) for tensor in (query, key, value))
     grouped = query.shape[1] != key.shape[1]
     mixed = [scaled_dot_product_attention(queries[0], keys[0], values[0], is_causal=True, enable_gqa=grouped)]
-    places = torch.arange(sizes[0], device=anchors.device)
     for group, its_anchors in enumerate(anchors.split_with_sizes(list(sizes))[1:], 1):
         # The chain of this group's n-th mask are the n-th masks of the groups before it.
         own: list[KeyValue] = [
             (keys[i][:, :, : sizes[group]], values[i][:, :, : sizes[group]]) for i in range(1, group + 1)
         ]
-        unseen = places > its_anchors[:, None]
-        mixed.append(chain_attention(queries[group], (keys[0], values[0]), own, unseen))
+        mixed.append(chain_attention(queries[group], (keys[0], values[0]), own, its_anchors))
     return torch.cat(mixed, dim=2)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -38,8 +39,10 @@ def train_pard(
     training = PardTraining(material.target, model, material.tokens, material.chats, settings)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
-    done = slices.run(training, deadline - time.monotonic(), material.held_out, now.progress, now.measure_every)
-    slices.save(training, places.run / "state")
+    keep = partial(slices.save, training, places.run / "state")
+    left, every = deadline - time.monotonic(), now.measure_every
+    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
+    keep()
     if not done:
         return None
     record = {"chat": asdict(chat), "pard": asdict(settings), "text": material.facts, "draft": draft and draft.name}
@@ -78,6 +81,7 @@ def _finish(places: Places, training: PardTraining, material: Material, record: 
     one_by_one = held_out.acceptance(stored, tokens, count)
     facts = {
         "target": places.target.name,
+        "steps": training.step,
         "acceptance_length": parallel.length,
         "acceptance_per_position": parallel.per_position,
         "draft_model_acceptance_length": one_by_one.length,

@@ -18,6 +18,7 @@ from slipstream.training.optimizer import Optimizer
 from slipstream.training.state import TrainingState, as_settings, load_state, save_state
 
 REPORT_EVERY_STEPS = 20
+RESERVE = 0.03  # of a slice's time, when a training must end in it: for held-out measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +80,35 @@ def save(training: Training, folder: Path) -> None:
 
 
 def run(
-    training: Training, seconds: float, held_out: HeldOut, report: Callable[[Progress], None], every: float
+    training: Training,
+    seconds: float,
+    held_out: HeldOut,
+    report: Callable[[Progress], None],
+    every: float,
+    keep: Callable[[], None] = lambda: None,
+    finish: bool = False,
 ) -> bool:
-    """Trains until done (True) or out of time; reports, with held-out acceptance every `every` seconds."""
-    clock = _Clock(training, seconds, every)
+    """Trains until done (True) or out of time; reports, with held-out acceptance every `every` seconds.
+
+    `keep` is called each time after that acceptance: what it saves survives a crash. With `finish` the training, its
+    schedule included, ends in time: with fewer steps, if need be.
+    """
+    clock, whole = _Clock(training, seconds, every), training.num_steps
     sums = torch.zeros(3, device=training.token_ids.device)
     for rows in _remaining(training):
+        if training.step >= training.num_steps:
+            break
         sums += training.train_step(rows)
         training.step += 1
         last = training.step == training.num_steps
         if last or training.step % REPORT_EVERY_STEPS == 0:
             measured = training.acceptance(held_out) if last or clock.measurement_due() else None
             report(clock.progress(sums.tolist(), measured))
+            if finish and clock.warmed_up():
+                training.num_steps = min(whole, clock.affordable_steps())
             sums.zero_()
+            if measured is not None:
+                keep()
         if clock.out_of_time():
             break
     return training.step >= training.num_steps
@@ -110,8 +127,9 @@ class _Clock:
     def __init__(self, training: Training, seconds: float, every: float) -> None:
         self._training, self._every = training, every
         self._start = self._measured = time.monotonic()
-        self._deadline = self._start + seconds
-        self._first_step = training.step
+        self._deadline, self._reserve = self._start + seconds, RESERVE * seconds
+        self._first_step = self._told_step = training.step
+        self._told = self._start
 
     def out_of_time(self) -> bool:
         return time.monotonic() >= self._deadline
@@ -120,6 +138,17 @@ class _Clock:
         if due := time.monotonic() - self._measured >= self._every:
             self._measured = time.monotonic()
         return due
+
+    def warmed_up(self) -> bool:
+        """Not in the first steps, which wait for a compiler."""
+        return self._training.step > self._first_step + REPORT_EVERY_STEPS
+
+    def affordable_steps(self) -> int:
+        """Of the whole training, at the speed since this was last asked."""
+        now, step = time.monotonic(), self._training.step
+        per_step = (now - self._told) / max(step - self._told_step, 1)
+        self._told, self._told_step = now, step
+        return step + max(0, int((self._deadline - self._reserve - now) / max(per_step, 1e-9)))
 
     def progress(self, sums: list[float], held_out: Acceptance | None) -> Progress:
         training, elapsed = self._training, time.monotonic() - self._start

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from slipstream.errors import CheckpointError
 
+SPEED_ONLY = ("compiled", "keep_states", "loss_chunk")  # settings that change nothing else: they may differ
 FILE_BYTES = 15 << 20  # some ways between machines take files of 16 MiB at most
 
 
@@ -46,7 +47,8 @@ def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | 
         header = json.loads((folder / "state.json").read_text())
     except FileNotFoundError:
         return None
-    if differing := sorted(name for name, value in settings.items() if header["settings"].get(name) != value):
+    told = {name: value for name, value in settings.items() if name not in SPEED_ONLY}
+    if differing := sorted(name for name, value in told.items() if header["settings"].get(name) != value):
         name = differing[0]
         raise CheckpointError(
             f"{folder}: was made with {name} = {header['settings'].get(name)!r}, not {settings[name]!r}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from slipstream.training.losses import Objective, chunked_loss, loss_and_gradient
+from slipstream.training.losses import Objective, chunked_loss, log_total, loss_and_gradient
 
 VOCAB, DRAFT_VOCAB = 12, 7
 
@@ -30,6 +30,13 @@ def logits(rows: int, columns: int, seed: int) -> torch.Tensor:
     return 2 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def whole(
+    draft: torch.Tensor, target: torch.Tensor, objective: Objective
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    total = log_total(target, objective.temperature)
+    return loss_and_gradient(draft, target[:, :DRAFT_VOCAB], total, objective)
+
+
 @pytest.mark.parametrize("kind", ["kl", "lk_hybrid"])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_loss_and_gradient_are_those_of_the_equations(kind: str, temperature: float) -> None:
@@ -37,7 +44,7 @@ def test_loss_and_gradient_are_those_of_the_equations(kind: str, temperature: fl
     draft, target = logits(5, DRAFT_VOCAB, 0).requires_grad_(), logits(5, VOCAB, 1)
     expected, expected_accepted = plain_loss(draft, target, objective)
     expected.sum().backward()
-    loss, gradient, accepted = loss_and_gradient(draft.detach(), target, objective)
+    loss, gradient, accepted = whole(draft.detach(), target, objective)
     torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradient.double(), draft.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(accepted.double(), expected_accepted.detach(), rtol=1e-5, atol=1e-6)
@@ -46,26 +53,29 @@ def test_loss_and_gradient_are_those_of_the_equations(kind: str, temperature: fl
 def test_a_draft_equal_to_a_target_without_other_tokens_loses_nothing() -> None:
     draft = logits(3, DRAFT_VOCAB, 0)
     target = torch.cat((draft, torch.full((3, VOCAB - DRAFT_VOCAB), -torch.inf)), 1)
-    loss, _, accepted = loss_and_gradient(draft, target, Objective("lk_hybrid"))
+    loss, _, accepted = whole(draft, target, Objective("lk_hybrid"))
     assert loss.abs().max() < 1e-6
     torch.testing.assert_close(accepted, torch.ones(3))
 
 
 def test_chunks_change_nothing() -> None:
-    hidden, heads = torch.randn(10, 6), (torch.randn(DRAFT_VOCAB, 6), torch.randn(VOCAB, 8))
+    drafts, heads = [torch.randn(10, 6), torch.randn(10, 6)], (torch.randn(DRAFT_VOCAB, 6), torch.randn(VOCAB, 8))
     target_hidden = torch.randn(10, 8)
-    whole = chunked_loss(hidden, target_hidden, heads, Objective("lk_hybrid"), chunk=100)
-    parts = chunked_loss(hidden, target_hidden, heads, Objective("lk_hybrid"), chunk=3)
-    torch.testing.assert_close(parts.loss, whole.loss)
-    torch.testing.assert_close(parts.hidden_grad, whole.hidden_grad)
+    at_once = chunked_loss(drafts, target_hidden, heads, Objective("lk_hybrid"), chunk=100)
+    in_parts = chunked_loss(drafts, target_hidden, heads, Objective("lk_hybrid"), chunk=3)
+    for part, expected in zip(in_parts, at_once, strict=True):
+        torch.testing.assert_close(part.loss, expected.loss)
+        torch.testing.assert_close(part.hidden_grad, expected.hidden_grad)
 
 
-def test_the_hidden_gradient_is_that_of_the_mean_loss() -> None:
-    hidden, heads = torch.randn(10, 6, requires_grad=True), (torch.randn(DRAFT_VOCAB, 6), torch.randn(VOCAB, 8))
-    target_hidden = torch.randn(10, 8)
-    sums = chunked_loss(hidden.detach(), target_hidden, heads, Objective("lk_hybrid"), chunk=4)
-    plain_loss(hidden @ heads[0].T, target_hidden @ heads[1].T, Objective("lk_hybrid"))[0].mean().backward()
-    torch.testing.assert_close(sums.hidden_grad, hidden.grad, rtol=1e-4, atol=1e-6)
+def test_the_hidden_gradient_is_that_of_each_drafts_mean_loss() -> None:
+    heads, target_hidden = (torch.randn(DRAFT_VOCAB, 6), torch.randn(VOCAB, 8)), torch.randn(10, 8)
+    drafts = [torch.randn(10, 6, requires_grad=True) for _ in range(2)]
+    detached = [hidden.detach() for hidden in drafts]
+    sums = chunked_loss(detached, target_hidden, heads, Objective("lk_hybrid"), chunk=4)
+    for hidden, its_sums in zip(drafts, sums, strict=True):
+        plain_loss(hidden @ heads[0].T, target_hidden @ heads[1].T, Objective("lk_hybrid"))[0].mean().backward()
+        torch.testing.assert_close(its_sums.hidden_grad, hidden.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_unknown_losses_and_temperatures_are_refused_by_name() -> None:

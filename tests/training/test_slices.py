@@ -63,6 +63,19 @@ def test_it_reports_means_now_and_then_and_at_the_end() -> None:
     assert reports[-1].seconds_left == 0
 
 
+def test_after_each_held_out_measurement_what_a_crash_must_not_cost_is_kept() -> None:
+    training, kept = Counting(), list[int]()
+    slices.run(training, 60.0, NOBODY, lambda progress: None, every=0.0, keep=lambda: kept.append(training.step))
+    assert kept == [20, 40, 45]
+
+
+def test_told_to_finish_it_ends_its_schedule_in_time_with_fewer_steps() -> None:
+    training = Counting()
+    training.num_steps = 1_000_000_000
+    assert slices.run(training, 0.3, NOBODY, lambda progress: None, every=1000.0, finish=True)
+    assert training.step == training.num_steps < 1_000_000_000
+
+
 def test_out_of_time_it_stops_and_goes_on_with_the_rows_that_follow(tmp_path: Path) -> None:
     whole, first, second = Counting(), Counting(), Counting()
     slices.run(whole, 60.0, NOBODY, lambda progress: None, every=1000.0)

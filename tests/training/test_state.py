@@ -58,3 +58,8 @@ def test_other_settings_are_refused_by_name_and_values(tmp_path: Path) -> None:
     save_state(some_state(7), tmp_path / "state")
     with pytest.raises(CheckpointError, match="batch = 4, not 8"):
         load_state(tmp_path / "state", SETTINGS | {"batch": 8})
+
+
+def test_what_changes_only_the_speed_may_differ(tmp_path: Path) -> None:
+    save_state(some_state(7), tmp_path / "state")
+    assert load_state(tmp_path / "state", SETTINGS | {"compiled": True}) is not None
