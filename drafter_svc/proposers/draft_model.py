@@ -14,7 +14,8 @@ from drafter_svc.proposers.proposer import Limits, Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.engine.loading import make_runner
+from slipstream.engine.model_runner import ModelRunner
 from slipstream.models.adapter_slots import AdapterSlots
 from slipstream.models.draft_checkpoint import draft_tokens
 from slipstream.sampling.draft_law import NUM_CANDIDATES

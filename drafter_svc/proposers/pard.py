@@ -19,7 +19,7 @@ from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import make_runner
+from slipstream.engine.loading import make_runner
 from slipstream.models.pard import read_mask_token
 
 NAME: Final = "pard"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.rank_steps import CopyBlocks, Forward, Prepare, Replay, Score, Step, Tell, Verify
@@ -23,6 +23,14 @@ from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.sliced_verification import AnyCheck, told_checks
 from slipstream.timeline import NO_TIMELINE, Timeline
+
+
+@runtime_checkable
+class Replays(Protocol):
+    """A rank's runner that has graphs."""
+
+    def replay(self, step: Replay) -> None:
+        """Takes part in a step of rank 0's."""
 
 
 def verify_slices(runner: ModelRunner, chunks: Sequence[Chunk], checks: Sequence[AnyCheck]) -> list[Verdict]:
@@ -123,17 +131,5 @@ def take(runner: ModelRunner, step: Step) -> None:
         case Verify(chunks, checks):
             verify_slices(runner, chunks, checks)
         case Replay():
-            from slipstream.engine.rank_graph_runner import RankGraphRunner  # Triton is for GPUs only
-
-            assert isinstance(runner, RankGraphRunner)
+            assert isinstance(runner, Replays), "only a runner with graphs is told to replay them"
             runner.replay(step)
-
-
-def make_rank_runner(
-    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, tell: Tell, timeline: Timeline
-) -> ModelRunner:
-    if model.embedding.device.type == "cuda" and config.cuda_graphs:
-        from slipstream.engine.rank_graph_runner import make_rank_graph_runner  # Triton is for GPUs only
-
-        return make_rank_graph_runner(model, kv_cache, max_model_len, config, tell, timeline)
-    return RankRunner(model, kv_cache, max_model_len, tell=tell, timeline=timeline)

@@ -16,7 +16,8 @@ from typing import Protocol
 import torch.distributed as dist
 
 from slipstream.config import EngineConfig, Torchrun, torchrun
-from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.engine.loading import make_runner
+from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import LeadingRunner
 from slipstream.engine.rank_steps import Step
 from slipstream.errors import CheckpointError

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from slipstream.config import EngineConfig
 from slipstream.engine.engine_thread import apart
-from slipstream.engine.model_runner import make_runner
+from slipstream.engine.loading import make_runner
 from slipstream.engine.rank_runner import take
 from slipstream.errors import CheckpointError
 from slipstream.parallel.control import Receiver

@@ -6,7 +6,8 @@ import torch
 
 from slipstream.config import EngineConfig, default_model_dir
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.engine.loading import make_runner
+from slipstream.engine.model_runner import ModelRunner
 from slipstream.models.widen import SHAPES, Shape
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck, Verdict

@@ -10,7 +10,8 @@ import torch
 
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.engine.loading import make_runner
+from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.exchange import TokenLogprobs
 from slipstream.sampling.logprobs import ROWS_AT_ONCE

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import make_runner
+from slipstream.engine.loading import make_runner
 from slipstream.errors import CheckpointError
 from slipstream.models.draft_checkpoint import draft_tokens, save_draft, target_folder, tokenizer_folder
 from slipstream.models.loader import load_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.config import EngineConfig
-from slipstream.engine.model_runner import make_runner
+from slipstream.engine.loading import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from slipstream.config import EngineConfig
-from slipstream.engine.model_runner import make_runner
+from slipstream.engine.loading import make_runner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import Draft, DraftBatch, DraftToken, LawKind
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode

@@ -10,7 +10,8 @@ import torch
 
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
-from slipstream.engine.model_runner import ModelRunner, make_runner
+from slipstream.engine.loading import make_runner
+from slipstream.engine.model_runner import ModelRunner
 from tests.tiny_models import make_checkpoint
 from verifier_svc.config import VerifierConfig
 from verifier_svc.service import make_verifier
