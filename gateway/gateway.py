@@ -21,6 +21,7 @@ from gateway.endings import note_end
 from gateway.ledger import Ledger
 from gateway.metrics import GatewayMetrics
 from gateway.output import Output
+from gateway.peers.capacity import VerifierCapacity
 from gateway.peers.catalog import Catalog, ServedModel
 from gateway.peers.complaints import Complaints
 from gateway.peers.dialects import DrafterDialect, VerifierDialect
@@ -28,7 +29,7 @@ from gateway.peers.peers import Peers
 from gateway.peers.pool import Pool
 from gateway.peers.tokenizer_store import TokenizerStore
 from gateway.peers.tritonserver import TritonServer
-from gateway.places import PlaceLimits, Places
+from gateway.places import Places, place_limits
 from gateway.policy.tenants import Tenant, Tenants
 from gateway.policy.token_budget import TokenBudgets
 from gateway.prompt_echo import PromptEcho
@@ -75,36 +76,11 @@ class Gateway:
             tenants, lambda: self._peers.offered, lambda *change: self._board.note_change(*change)
         )
         self._board = DecisionBoard(lambda: self._controllers.all)
-        self._peers = Peers(
-            verifiers=Pool(
-                config.verifiers,
-                lambda a: WatchedDialect(VerifierDialect(a, tokenizers), a, self.feed),
-                self._verifiers_changed,
-                tls=config.peer_tls,
-                note_malformed=self._note_malformed,
-            ),
-            drafters=Pool(
-                config.drafters,
-                lambda a: WatchedDialect(DrafterDialect(), a, self.feed),
-                tls=config.peer_tls,
-                note_malformed=self._note_malformed,
-            ),
-            complaints=Complaints(),
-            controllers=self._controllers,
-            recent_outputs=RecentOutputs(),
-            recovery_seconds=config.recovery_seconds,
-            tritonserver=self._make_tritonserver(),
-        )
+        self._peers = self._make_peers(tokenizers)
         self.catalog = Catalog(self._peers.verifiers, tokenizers)
         self._sequence_ids = itertools.count(1)
-        self._places = Places(
-            PlaceLimits(
-                max_running=config.max_running,
-                max_queued=config.max_queued,
-                max_queued_per_tenant=config.max_queued_per_tenant,
-                max_queue_seconds=config.max_queue_seconds,
-            )
-        )
+        capacity = VerifierCapacity(self._peers.verifiers, self._controllers)
+        self._places = Places(place_limits(config), capacity=capacity)
         self._budgets = TokenBudgets()
 
     @property
@@ -236,6 +212,31 @@ class Gateway:
 
         return on_end
 
+    def _make_peers(self, tokenizers: TokenizerStore) -> Peers:
+        config, feed = self._config, self.feed
+        verifiers = Pool(
+            config.verifiers,
+            lambda address: WatchedDialect(VerifierDialect(address, tokenizers), address, feed),
+            self._verifiers_changed,
+            tls=config.peer_tls,
+            note_malformed=self._note_malformed,
+        )
+        drafters = Pool(
+            config.drafters,
+            lambda address: WatchedDialect(DrafterDialect(), address, feed),
+            tls=config.peer_tls,
+            note_malformed=self._note_malformed,
+        )
+        return Peers(
+            verifiers=verifiers,
+            drafters=drafters,
+            complaints=Complaints(),
+            controllers=self._controllers,
+            recent_outputs=RecentOutputs(),
+            recovery_seconds=config.recovery_seconds,
+            tritonserver=self._make_tritonserver(),
+        )
+
     def _make_tritonserver(self) -> TritonServer | None:
         config = self._config.tritonserver
         return None if config is None else TritonServer(config, partial(self.metrics.tritonserver_calls.add, 1))
@@ -244,4 +245,5 @@ class Gateway:
         self.metrics.malformed_messages.add(1, peer)
 
     def _verifiers_changed(self) -> None:
+        self._places.look_again()
         self._on_serving(self.is_serving)

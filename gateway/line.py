@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -18,6 +18,13 @@ class Ticket:
     tenant: Tenant
     place: asyncio.Future[None]
     num_places: int = 1  # it is given all of them or none
+
+
+MayHold = Callable[[Tenant, int], bool]  # whether a tenant may run so many requests at one time
+
+
+def within_own_limit(tenant: Tenant, number: int) -> bool:
+    return number <= tenant.max_running
 
 
 class Line:
@@ -50,16 +57,21 @@ class Line:
             queue.remove(ticket)
             self._forget_if_empty(ticket.tenant)
 
-    def take_next(self, running: Mapping[str, int], room: int = 1) -> Ticket | None:
+    @property
+    def tenants(self) -> list[Tenant]:
+        """Those that wait."""
+        return [queue[0].tenant for queue in self._queues.values()]
+
+    def take_next(
+        self, running: Mapping[str, int], room: int = 1, may_hold: MayHold = within_own_limit
+    ) -> Ticket | None:
         """The oldest ticket of the tenant whose turn it is; None if all that wait run as many as they may.
 
         None too if that ticket needs more than the room: nobody overtakes it, or it might wait for ever.
         """
         heads = [queue[0] for queue in self._queues.values()]
         allowed = [
-            head.tenant
-            for head in heads
-            if running.get(head.tenant.name, 0) + head.num_places <= head.tenant.max_running
+            head.tenant for head in heads if may_hold(head.tenant, running.get(head.tenant.name, 0) + head.num_places)
         ]
         if not allowed:
             return None

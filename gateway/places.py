@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.line import Line, Ticket
+from gateway.config import GatewayConfig
+from gateway.lending import Capacity, Unknown, may_hold
+from gateway.line import Line, Ticket, within_own_limit
 from gateway.policy.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted
 
+ACTIVE_SECONDS: Final = 5.0  # for so long a tenant that was here has its share kept
 _MIN_RETRY_SECONDS: Final = 0.1
 _MAX_RETRY_SECONDS: Final = 60.0
 _FIRST_GUESS: Final = 1.0  # seconds between two requests' ends, until some have ended
@@ -29,13 +32,26 @@ class PlaceLimits:
     max_queue_seconds: float
 
 
+def place_limits(config: GatewayConfig) -> PlaceLimits:
+    return PlaceLimits(
+        max_running=config.max_running,
+        max_queued=config.max_queued,
+        max_queued_per_tenant=config.max_queued_per_tenant,
+        max_queue_seconds=config.max_queue_seconds,
+    )
+
+
 class Places:
     """Fair between tenants (line.py says how). A request that is refused is told when trying again may help."""
 
-    def __init__(self, limits: PlaceLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: PlaceLimits, clock: Callable[[], float] = time.monotonic, capacity: Capacity | None = None
+    ) -> None:
         self._limits = limits
         self._clock = clock
+        self._capacity = capacity or Unknown()
         self._running: Counter[str] = Counter()  # by tenant
+        self._seen: dict[str, tuple[Tenant, float]] = {}  # when each last took or gave back a place
         self._line = Line()
         self._interval = _FIRST_GUESS
         self._last_end: float | None = None
@@ -56,8 +72,7 @@ class Places:
             raise self._refusal(
                 f"tenant {tenant.name!r} has {held} requests running, its limit is {tenant.max_concurrent}"
             )
-        room = min(self._limits.max_running - self.num_running, tenant.max_running - num_running)
-        if num_places <= room:
+        if num_places <= self._room and self._may_hold(tenant, num_running + num_places):
             return
         if num_waiting + num_places > self._limits.max_queued_per_tenant:
             raise self._refusal(f"tenant {tenant.name!r} has {num_waiting} requests waiting, the most of one tenant")
@@ -70,6 +85,7 @@ class Places:
         Raises Exhausted, or DeadlineExceeded, and nothing is held.
         """
         self.check(tenant, num_places)
+        self._seen[tenant.name] = tenant, self._clock()
         ticket = Ticket(tenant, asyncio.get_running_loop().create_future(), num_places)
         self._line.add(ticket)
         self._hand_out()
@@ -83,7 +99,36 @@ class Places:
     def give_back(self, tenant: Tenant) -> None:
         """One place."""
         self._note_end()
+        self._seen[tenant.name] = tenant, self._clock()
         self._release(tenant, 1)
+
+    def look_again(self) -> None:
+        """There may be more places than before."""
+        self._hand_out()
+
+    @property
+    def _num_places(self) -> int:
+        """As many as verifiers run at one time: then who waits waits here, where it is fair."""
+        return min(self._limits.max_running, self._capacity.num_seqs or self._limits.max_running)
+
+    @property
+    def _room(self) -> int:
+        """One request of more samples than there are places may have them all, by itself."""
+        return self._num_places - self.num_running if self._running else self._limits.max_running
+
+    def _may_hold(self, tenant: Tenant, number: int) -> bool:
+        if not within_own_limit(tenant, number):
+            return False
+        return not self._running[tenant.name] or may_hold(
+            number, tenant, self._others(tenant), self._num_places, self._capacity
+        )
+
+    def _others(self, tenant: Tenant) -> dict[Tenant, int]:
+        """Who runs something, waits, or did so a moment ago, and how much it runs."""
+        since = self._clock() - ACTIVE_SECONDS
+        self._seen = {name: seen for name, seen in self._seen.items() if self._running[name] or seen[1] > since}
+        here = {name: one for name, (one, _) in self._seen.items()} | {one.name: one for one in self._line.tenants}
+        return {one: self._running[name] for name, one in here.items() if name != tenant.name}
 
     async def _wait(self, ticket: Ticket, deadline: float | None) -> None:
         longest = self._limits.max_queue_seconds
@@ -107,7 +152,7 @@ class Places:
         return self._refusal(f"no place became free within {seconds:g} s")
 
     def _hand_out(self) -> None:
-        while ticket := self._line.take_next(self._running, self._limits.max_running - self.num_running):
+        while ticket := self._line.take_next(self._running, self._room, self._may_hold):
             if not ticket.place.done():  # else its taker has left in this very moment
                 self._running[ticket.tenant.name] += ticket.num_places
                 ticket.place.set_result(None)

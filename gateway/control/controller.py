@@ -81,6 +81,7 @@ class Controller:
         self.step_times = StepTimes()
         self.draft_times: defaultdict[str, DraftTimes] = defaultdict(DraftTimes)
         self.num_running = 0
+        self._tokens_each = Rate(0.98, 1.0)  # of a step, for each sequence that runs; prompts included
         self._on_change = on_change
         self._step: StepReport | None = None  # the last one: all commits of a step come with the same report
 
@@ -137,6 +138,10 @@ class Controller:
             if member is not group.prober:
                 member.take_up(group.decision)
 
+    def step_seconds(self, num_sequences: float) -> float:
+        """Of a step with so many sequences like those of late; raises unless something was measured."""
+        return self.step_times.seconds(num_sequences * self._tokens_each.mean(1.0))
+
     def usable(self, group: Group) -> tuple[str, ...]:
         """Who may draft for the group and can."""
         return usable(group.policy, self._offered())
@@ -163,6 +168,7 @@ class Controller:
         self._step = step
         if step.step_us:
             self.step_times.note(step.num_tokens, step.step_us * 1e-6)
+        self._tokens_each.add(step.num_tokens / max(1, step.num_running))
         before, self.num_running = self.num_running, step.num_running
         if _magnitude(before) != _magnitude(self.num_running):
             for group in self.groups.values():

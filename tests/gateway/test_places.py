@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.places import PlaceLimits, Places
+from gateway.places import ACTIVE_SECONDS, PlaceLimits, Places
 from gateway.policy.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted
 
@@ -267,3 +267,57 @@ async def test_when_a_large_request_gives_up_the_small_ones_behind_it_get_the_ro
     large.cancel()
     await asyncio.wait_for(small, 5)
     assert (held.num_running, held.num_queued) == (2, 0)
+
+
+class Linear:
+    """Verifiers of so many places, whose steps take as long as they have sequences."""
+
+    def __init__(self, num_seqs: int) -> None:
+        self.num_seqs = num_seqs
+
+    def slowdown(self, many: int, few: int) -> float:
+        return many / few
+
+
+def beside_verifiers(capacity: Linear, clock: Clock, max_running: int = 256) -> Places:
+    limits = PlaceLimits(max_running=max_running, max_queued=99, max_queued_per_tenant=99, max_queue_seconds=5.0)
+    return Places(limits, clock, capacity)
+
+
+async def test_no_more_run_than_the_verifiers_do_and_more_once_there_are_more() -> None:
+    capacity = Linear(2)
+    held = beside_verifiers(capacity, Clock())
+    tasks = [await waiting(held) for _ in range(5)]
+    assert (held.num_running, held.num_queued) == (2, 3)
+    capacity.num_seqs = 4
+    held.look_again()
+    assert (held.num_running, held.num_queued) == (4, 1)
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_flood_is_held_to_its_share_while_somebody_else_is_there_and_a_moment_longer() -> None:
+    clock = Clock()
+    held = beside_verifiers(Linear(8), clock)
+    await held.take(ACME_UNBOUNDED)
+    tasks = [await waiting(held) for _ in range(20)]
+    assert held.num_running == 1 + 5  # its share is four places, and one of those that are free
+    held.give_back(ACME_UNBOUNDED)
+    held.give_back(OTHER)
+    assert held.num_running == 4
+    clock.now += ACTIVE_SECONDS + 1
+    held.look_again()
+    assert held.num_running == 8
+    for task in tasks:
+        task.cancel()
+
+
+async def test_more_samples_than_there_are_places_run_by_themselves() -> None:
+    held = beside_verifiers(Linear(2), Clock())
+    await held.take(OTHER)
+    many = asyncio.create_task(held.take(ACME_UNBOUNDED, None, 6))
+    await asyncio.sleep(0)
+    assert not many.done()
+    held.give_back(OTHER)
+    await many
+    assert held.num_running == 6
