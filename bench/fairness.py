@@ -1,13 +1,13 @@
 """One tenant floods the gateway: what another, which asks as it always does, feels of it. Prints figures.
 
-    python bench/fairness.py [--model DIR] [--seconds 120] [--json]
+    python -m bench.fairness [--model DIR] [--seconds 120] [--long] [--json]
 
-Verifier and gateway run as real processes. Two tenants have equal shares of the places, and neither may run more than
-its share. The quiet one asks from a few clients, each again when it has its answer, in three phases of equal length:
-alone; while the other asks as much as its share holds; while the other floods, with many times as many clients, which
-ask again at once when they are refused. It must show: the quiet one's p99 time per output token in the flood at most
-1.3 times that beside a neighbour who keeps to its share. What the neighbour's share itself costs shows against the
-quiet one alone: a full batch is slower than a small one, and `max_running` of a tenant bounds by how much.
+Verifier and gateway run as real processes, with nothing in the policy but equal shares. The quiet one asks from a few
+clients, each again when it has its answer, in three phases of equal length: alone; while the other asks as much as its
+share holds; while the other floods, with many times as many clients, which ask again at once when they are refused. It
+must show: the quiet one's p99 time per output token in the flood at most 1.3 times that beside a neighbour who keeps to
+its share. What the neighbour's share itself costs shows against the quiet one alone: more sequences in a step take
+longer. `--long` gives the other's requests long prompts, which cost more than the tokens after them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from slipstream.wire.v1 import generation_pb2_grpc as rpc
 
 TPOT_BOUND = 1.3  # in the flood / beside a neighbour who keeps to its share, p99
 QUIET, LOUD = "quiet", "loud"
+SHORT_PROMPT, LONG_PROMPT = 32, 512  # tokens
 PHASES = ("alone", "neighbour", "flood")
 PAUSE_SECONDS = 0.01  # of a flooding client after a refusal, or it would measure the client
 
@@ -47,7 +48,8 @@ class Setting:
     seconds: float = 120.0  # of each phase
     num_places: int = 8
     num_flooding: int = 64  # clients
-    num_prompt_tokens: int = 32
+    num_prompt_tokens: int = SHORT_PROMPT
+    num_loud_prompt_tokens: int = SHORT_PROMPT
     num_tokens: int = 32  # of each answer
     proposers: tuple[str, ...] = ("ngram",)
     seed: int = 0
@@ -104,6 +106,7 @@ class Tenant:
         self._metadata = (("authorization", f"Bearer {name}"),)
         self._stub = stub
         self._setting = setting
+        self._num_prompt_tokens = setting.num_prompt_tokens if name == QUIET else setting.num_loud_prompt_tokens
         self._dice = random.Random(f"{name} {setting.seed}")
 
     async def ask_until(self, end: float, num_clients: int) -> Felt:
@@ -134,7 +137,7 @@ class Tenant:
             felt.output_token_seconds.append((last - first) / (count - num_first))
 
     def _request(self) -> pb.GenerateRequest:
-        ids = [self._dice.randrange(3, 300) for _ in range(self._setting.num_prompt_tokens)]
+        ids = [self._dice.randrange(3, 300) for _ in range(self._num_prompt_tokens)]
         prompt = pb.Prompt(token_ids=pb.TokenIds(ids=ids))
         return pb.GenerateRequest(prompt=prompt, max_tokens=self._setting.num_tokens, temperature=0, ignore_eos=True)
 
@@ -155,7 +158,7 @@ def measure(setting: Setting) -> Result:
 
         room = ("--max-num-seqs", str(setting.num_places))
         verifier = start("verifier", "verifier_svc", "--model", str(setting.model), *room)
-        limits = ("--max-running", str(setting.num_places), "--max-queued", str(2 * setting.num_places))
+        limits = ("--max-queued", str(2 * setting.num_places))
         policies = ("--tenants", str(tenants_file(Path(folder), setting)))
         gateway = start("gateway", "gateway", "--verifier", verifier.address, *limits, *policies)
         return asyncio.run(_measure(setting, gateway.address))
@@ -169,7 +172,6 @@ def tenants_file(folder: Path, setting: Setting) -> Path:
             "key_sha256": [hashlib.sha256(name.encode()).hexdigest()],
             "proposers": list(setting.proposers),
             "max_concurrent": 1 << 20,
-            "max_running": setting.share,
         }
         for name in (QUIET, LOUD)
     ]
@@ -218,9 +220,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--places", type=int, default=8)
     parser.add_argument("--flooding", type=int, default=64)
+    parser.add_argument("--long", action="store_true", help=f"prompts of {LONG_PROMPT} tokens for the flooding tenant")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    setting = Setting(model=asked.model, seconds=asked.seconds, num_places=asked.places, num_flooding=asked.flooding)
+    setting = Setting(
+        model=asked.model,
+        seconds=asked.seconds,
+        num_places=asked.places,
+        num_flooding=asked.flooding,
+        num_loud_prompt_tokens=LONG_PROMPT if asked.long else SHORT_PROMPT,
+    )
     result = measure(setting)
     if asked.json:
         phases = {phase: {name: asdict(one) for name, one in of.items()} for phase, of in result.items()}

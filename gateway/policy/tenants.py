@@ -26,6 +26,7 @@ TRITONSERVER = "tritonserver"  # a model on NVIDIA Triton Inference Server, call
 PROPOSERS = (NGRAM, PARD, DRAFT_MODEL, EAGLE3, TRITONSERVER)  # all there are; what costs least first
 MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
 FIXED, GOODPUT = "fixed", "goodput"
+DEFAULT_CONTROL: Final = FIXED  # where there is no file
 MAX_DRAFT_TOKENS = 64
 MAX_COUNT: Final = 1 << 20
 MAX_TEMPERATURE: Final = 1000.0  # a gate that nothing is above
@@ -161,7 +162,7 @@ class Tenants:
 def default_tenants(*, remote: bool, tritonserver: bool = False) -> Tenants:
     """What serves when no file is given: everybody, drafted by n-gram and, if there is one, a model before it."""
     models = (DRAFT_MODEL,) * remote + (TRITONSERVER,) * tritonserver
-    return Tenants([Tenant(name="default", anonymous=True, proposers=(*models, NGRAM))])
+    return Tenants([Tenant(name="default", anonymous=True, proposers=(*models, NGRAM), control=DEFAULT_CONTROL)])
 
 
 def load_tenants(path: Path) -> Tenants:
