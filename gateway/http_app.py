@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.admission import usable_request_id
 from gateway.gateway import Gateway
-from gateway.openai.errors import error_reply
+from gateway.http_errors import error_reply
 
 _LOG = logging.getLogger(__name__)
 

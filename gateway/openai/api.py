@@ -15,6 +15,7 @@ from aiohttp import web
 from gateway.calls import TRACEPARENT
 from gateway.gateway import Gateway
 from gateway.http_app import REQUEST_ID
+from gateway.http_errors import error_reply
 from gateway.json_fields import read_json
 from gateway.openai.answers import CLOSE, OPEN, make_reader
 from gateway.openai.chat_fields import ChatFields
@@ -22,7 +23,6 @@ from gateway.openai.chat_reply import ChatReply
 from gateway.openai.choices import run_choices
 from gateway.openai.completion_fields import CompletionFields
 from gateway.openai.completion_reply import CompletionReply
-from gateway.openai.errors import error_reply
 from gateway.openai.reply import ChoiceFormat, Reply
 from gateway.openai.request_fields import Asked
 from gateway.peers.tokenizer_store import TextTools

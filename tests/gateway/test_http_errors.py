@@ -7,8 +7,8 @@ import json
 import pytest
 from aiohttp import web
 
+from gateway.http_errors import error_reply
 from gateway.json_fields import InvalidField
-from gateway.openai.errors import error_reply
 from slipstream import errors
 
 
