@@ -35,9 +35,9 @@ class TokenChoice:
 
     def drafting(self, num_outcomes: int, device: torch.device) -> Drafting:
         """The same for who chooses on the device."""
-        known = torch.arange(self._vocab_size) if self._target_ids is None else self._target_ids
+        known = torch.arange(self._vocab_size, device=device) if self._target_ids is None else self._target_ids
         drafted = known.int().masked_fill(known >= self._num_target_ids, NO_TOKEN)
-        return Drafting(drafted.to(device), self._num_kept, num_outcomes)
+        return Drafting(drafted.to(device), self._target_ids is None, self._num_kept, num_outcomes)
 
     def choose(
         self,

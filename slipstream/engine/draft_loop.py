@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from slipstream.engine.draft_buffers import Ints, LoopBuffers, LoopInputs, LoopRow, LoopSize
+from slipstream.engine.draft_buffers import Ints, LoopBuffers, LoopRow, LoopSize
 from slipstream.engine.draft_step import DraftStep
 from slipstream.engine.graph_capture import Capture, Replay
-from slipstream.kernels.draft_choice import TOKEN, Drafting, choose_drafts
+from slipstream.kernels.draft_choice import Drafting, choose_drafts
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,16 +103,25 @@ class DraftLoop:
         tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
         contexts = inputs.context_lens.long()
         hidden = self._step(inputs.token_ids.long(), contexts, tables.index_select(0, inputs.token_rows.long()))
-        ends = contexts.index_select(0, last_tokens)  # where each row's first token is to stand
-        self._choose(hidden.index_select(0, last_tokens), inputs, ends, drawn[0])
-        for step in range(1, size.num_steps):
-            token_ids = drawn[step - 1, :, TOKEN].clamp_min(0).long()
-            contexts = (ends + step).masked_fill(inputs.num_steps <= step, 0)
-            hidden = self._step(token_ids, contexts, tables)
-            self._choose(hidden, inputs, ends + step, drawn[step])
+        hidden = hidden.index_select(0, last_tokens)
+        positions, contexts = _places(contexts.index_select(0, last_tokens), inputs.num_steps, size.num_steps)
+        token_ids = torch.empty_like(last_tokens)
+        for step in range(size.num_steps):
+            if step:
+                hidden = self._step(token_ids, contexts[step], tables)
+            logits = self._logits(hidden)
+            choose_drafts(logits, inputs.settings, positions[step], self._drafting, drawn[step], token_ids)
 
-    def _choose(self, hidden: torch.Tensor, inputs: LoopInputs, positions: torch.Tensor, drawn: torch.Tensor) -> None:
-        choose_drafts(self._logits(hidden), inputs.settings, positions, self._drafting, drawn)
+
+def _places(
+    ends: torch.Tensor,  # [num_rows] int64: where each row's first token is to stand
+    wanted: torch.Tensor,  # [num_rows] int32: tokens that each is to draw
+    num_steps: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of every step, [num_steps, num_rows] each: positions of what is drawn, context lengths of what is fed."""
+    steps = torch.arange(num_steps, device=ends.device)[:, None]
+    positions = ends + steps
+    return positions, positions.masked_fill(steps >= wanted, 0)
 
 
 def loop_sizes(*, max_rows: int, max_steps: int) -> tuple[LoopSize, ...]:

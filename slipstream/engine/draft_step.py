@@ -15,6 +15,8 @@ from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.token_rows import place_tokens
 from slipstream.models.llama import LlamaModel
 
+MOST_ROWS = 4096
+
 
 class DraftStep(Protocol):
     def __call__(
@@ -31,10 +33,11 @@ class PlainStep:
 
     def __init__(self, model: LlamaModel, kv_cache: KVCache, max_model_len: int) -> None:
         self._model, self._kv_cache, self._max_model_len = model, kv_cache, max_model_len
+        self._every = torch.arange(MOST_ROWS + 1, device=model.embedding.device)
 
     def __call__(self, token_ids: torch.Tensor, context_lens: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
         num_rows = len(token_ids)
-        every = torch.arange(num_rows + 1, device=token_ids.device)
+        every = self._every[: num_rows + 1]
         positions, slots = place_tokens(context_lens, block_tables, self._kv_cache.block_size)
         batch = ForwardBatch(
             token_ids=token_ids,

@@ -1,7 +1,8 @@
 """Draws a draft token for each row of logits by a table of settings, without looking at a value on the host.
 
 Same law, same noise and same guesses as sampling/draft_law.py, which says what they mean, but as a function of tensors
-alone: a graph can hold it. Top-k beyond the candidates is not looked for: it would leave what is drawn from as it is.
+alone: a graph can hold it. What top-k, top-p and min-p leave is looked for among the likeliest tokens. Where they leave
+more than those, the law, which is of fewer, is what it is; outcomes are then named as if nothing were removed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy.typing as npt
 import torch
 
 from slipstream.exchange import LAW_TOTAL
+from slipstream.kernels.dispatch import fused
 from slipstream.request import SamplingParams
-from slipstream.sampling.draft_law import LAW_SHIFT, NUM_CANDIDATES
+from slipstream.sampling.draft_law import LAW_SHIFT
 from slipstream.sampling.noise import gumbel_noise_at, words_at
 from slipstream.sampling.philox import DRAW_BITS, WORD, Stream
 from slipstream.sampling.target_law import SMALLEST_TEMPERATURE
@@ -51,6 +53,7 @@ class Setting(IntEnum):
 NUM_SETTINGS = 12  # even: a row begins at a multiple of 8 bytes
 TOKEN, CONFIDENCE, FIRST_OUTCOME = 0, 1, 2  # words of a row that is drawn: outcomes, then a law's ids and counts
 NO_TOKEN = -1
+FEWEST_RANKED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Drafting:
     """What all rows share."""
 
     target_ids: torch.Tensor  # [draft vocab] int32: the token that each logit is for; NO_TOKEN: never drafted
+    is_whole: bool  # each logit is for the token of its index, or for none
     num_kept: int  # tokens of a law
     num_outcomes: int  # likely outcomes named for each row
 
@@ -65,6 +69,11 @@ class Drafting:
     def width(self) -> int:
         """Words of a row that is drawn."""
         return FIRST_OUTCOME + self.num_outcomes + 2 * self.num_kept
+
+    @property
+    def num_ranked(self) -> int:
+        """Likeliest tokens among which limits are looked for, a power of two."""
+        return max(FEWEST_RANKED, 1 << (self.num_kept - 1).bit_length())
 
 
 def settings_of(sampling: SamplingParams, kind: Kind, seed: int, sample_index: int) -> tuple[int, ...]:
@@ -95,46 +104,63 @@ def choose_drafts(
     positions: torch.Tensor,  # [num_rows] int64, of the tokens to be drawn
     drafting: Drafting,
     drawn: torch.Tensor,  # [num_rows, drafting.width] int32, out
+    next_ids: torch.Tensor,  # [num_rows] int64, out: the tokens once more, as they are fed
 ) -> None:
-    """Writes each row's token, its probability if it is checked by match, its outcomes, and its law if it has one."""
-    choose_drafts_reference(logits, settings, positions, drafting, drawn)
+    """Writes each row's token, its probability if it is checked by match, its outcomes, and a law of its logits."""
+    if fused(logits):
+        from slipstream.kernels.gpu import draft_choice as gpu
+
+        gpu.choose_drafts(logits, settings, positions, drafting, drawn, next_ids)
+    else:
+        choose_drafts_reference(logits, settings, positions, drafting, drawn, next_ids)
 
 
 def choose_drafts_reference(
-    logits: torch.Tensor, settings: torch.Tensor, positions: torch.Tensor, drafting: Drafting, drawn: torch.Tensor
+    logits: torch.Tensor,
+    settings: torch.Tensor,
+    positions: torch.Tensor,
+    drafting: Drafting,
+    drawn: torch.Tensor,
+    next_ids: torch.Tensor,
 ) -> None:
-    """Everything is decided among the likeliest tokens, and by the weight of all."""
-    logits = logits.masked_fill(drafting.target_ids < 0, -torch.inf)
-    shaped = (logits - logits.amax(-1, keepdim=True)) / _floats(settings, Setting.TEMPERATURE)
-    best = shaped.topk(min(NUM_CANDIDATES, shaped.shape[1]), dim=-1)
-    token_ids = drafting.target_ids[best.indices].long()
-    scores, total = _limited(best.values, shaped.exp().sum(-1, keepdim=True), settings)
-    kind = settings[:, Setting.KIND, None]
-    noise = gumbel_noise_at(
-        _keys(settings, Setting.SEED_LOW), positions, _long(settings, Setting.SAMPLE_INDEX), token_ids
+    kind, target_ids = settings[:, Setting.KIND, None], drafting.target_ids.long()
+    logits = logits.masked_fill(target_ids < 0, -torch.inf)
+    scores = (logits - logits.amax(-1, keepdim=True)) / _floats(settings, Setting.TEMPERATURE)
+    ranked = scores.topk(min(drafting.num_ranked, scores.shape[1]), dim=-1)
+    kept, total = _limited(ranked.values, scores.exp().sum(-1, keepdim=True), settings)
+    all_ranked = (
+        kept[:, -1:].isinf() if drafting.num_ranked <= scores.shape[1] else torch.ones_like(kind, dtype=torch.bool)
     )
-    outcomes = torch.where(kind == Kind.GREEDY, scores, scores + noise).topk(
-        min(drafting.num_outcomes, scores.shape[1]), dim=-1
-    )
-    ids = token_ids.gather(1, outcomes.indices).masked_fill(outcomes.values.isinf(), NO_TOKEN)
-    law_ids, counts = token_ids[:, : drafting.num_kept], _counts(scores[:, : drafting.num_kept])
+    left = torch.where(all_ranked, torch.full_like(scores, -torch.inf).scatter(1, ranked.indices, kept), scores)
+    sample_indices = _long(settings, Setting.SAMPLE_INDEX)
+    noise = gumbel_noise_at(_keys(settings, Setting.SEED_LOW), positions, sample_indices, target_ids.expand_as(scores))
+    outcomes = torch.where(kind == Kind.GREEDY, left, left + noise).topk(min(drafting.num_outcomes, left.shape[1]))
+    ids = target_ids[outcomes.indices].masked_fill(outcomes.values.isinf(), NO_TOKEN)
+    law_ids, counts = target_ids[ranked.indices[:, : drafting.num_kept]], _counts(kept[:, : drafting.num_kept])
     from_law = _drawn_from(law_ids, counts, settings, positions)
-    chosen = torch.where(kind == Kind.LAW, from_law, ids[:, :1])
+    next_ids.copy_(torch.where(kind == Kind.LAW, from_law, ids[:, :1])[:, 0].clamp_min(0))
     probability = scores.gather(1, outcomes.indices[:, :1]).exp() / total
-    confidence = probability.masked_fill(kind == Kind.LAW, 1.0)  # not where(): it would copy the number from the host
-    parts = torch.full_like(drawn, NO_TOKEN)
+    confidence = probability.masked_fill(kind == Kind.LAW, 1.0)
+    _write(drafting, drawn, (next_ids, confidence[:, 0].view(torch.int32), ids, law_ids, counts))
+
+
+def _write(
+    drafting: Drafting,
+    drawn: torch.Tensor,  # [num_rows, drafting.width], out
+    parts: tuple[
+        torch.Tensor, ...
+    ],  # tokens, confidences, outcomes, ids and counts of laws; the last three may be short
+) -> None:
     first_law, first_count = FIRST_OUTCOME + drafting.num_outcomes, drafting.width - drafting.num_kept
-    parts[:, TOKEN] = chosen[:, 0]
-    parts[:, CONFIDENCE] = confidence[:, 0].view(torch.int32)
-    parts[:, FIRST_OUTCOME : FIRST_OUTCOME + ids.shape[1]] = ids
-    parts[:, first_law : first_law + law_ids.shape[1]] = law_ids
-    parts[:, first_count:] = 0
-    parts[:, first_count : first_count + counts.shape[1]] = counts
-    drawn.copy_(parts)
+    drawn.fill_(NO_TOKEN)
+    drawn[:, first_count:] = 0
+    drawn[:, TOKEN], drawn[:, CONFIDENCE] = parts[:2]
+    for start, words in zip((FIRST_OUTCOME, first_law, first_count), parts[2:], strict=True):
+        drawn[:, start : start + words.shape[1]] = words
 
 
 def _limited(
-    scores: torch.Tensor,  # [num_rows, num_candidates], likeliest first, the first one 0
+    scores: torch.Tensor,  # [num_rows, num_ranked], likeliest first, the first one 0
     total: torch.Tensor,  # [num_rows, 1] weight of the whole vocabulary
     settings: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,8 +178,8 @@ def _limited(
     least = least.masked_fill(~reached.any(-1, keepdim=True), -torch.inf)
     least = torch.maximum(least, _floats(settings, Setting.LEAST_SCORE))
     scores = scores.masked_fill(scores < least, -torch.inf)
-    inside = scores[:, -1:].isinf()  # all that is kept is among the candidates
-    return scores, torch.where(inside, scores.exp().sum(-1, keepdim=True), total)
+    all_ranked = scores[:, -1:].isinf()  # nothing is left but what is here
+    return scores, torch.where(all_ranked, scores.exp().sum(-1, keepdim=True), total)
 
 
 def _counts(

@@ -17,7 +17,6 @@ from slipstream.engine.model_runner import ModelRunner
 from slipstream.kernels import rotary
 from slipstream.kernels.draft_choice import (
     CONFIDENCE,
-    TOKEN,
     Drafting,
     Kind,
     choose_drafts_reference,
@@ -33,7 +32,7 @@ from tests.tiny_models import make_checkpoint
 VOCAB, BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 256, 4, 64, 48
 NUM_KEPT, NUM_OUTCOMES, MOST_STEPS = 8, 4, 4
 CPU = torch.device("cpu")
-DRAFTING = Drafting(torch.arange(VOCAB, dtype=torch.int32), NUM_KEPT, NUM_OUTCOMES)
+DRAFTING = Drafting(torch.arange(VOCAB, dtype=torch.int32), True, NUM_KEPT, NUM_OUTCOMES)
 SETTINGS = [
     settings_of(SamplingParams(temperature=0.0), Kind.GREEDY, 0, 0),
     settings_of(SamplingParams(), Kind.COUPLED, 5, 1),
@@ -105,15 +104,15 @@ def prefill(runner: ModelRunner, rows: Sequence[LoopRow]) -> None:
 
 def step_by_step(runner: ModelRunner, row: LoopRow) -> Ints:
     """[num_steps, width], each step a pass of its own over one sequence alone."""
-    token_ids, start, results = list(row.token_ids), row.start, []
+    token_ids, start, results, next_ids = list(row.token_ids), row.start, [], torch.zeros(1, dtype=torch.long)
     for _ in range(row.num_steps):
         logits = runner.forward([Chunk(token_ids, start, row.block_ids, 1)])
         start += len(token_ids)
         drawn = torch.zeros(1, DRAFTING.width, dtype=torch.int32)
         settings = torch.from_numpy(table_of([row.settings]))
-        choose_drafts_reference(logits, settings, torch.tensor([start]), DRAFTING, drawn)
+        choose_drafts_reference(logits, settings, torch.tensor([start]), DRAFTING, drawn, next_ids)
         results.append(drawn[0].numpy())
-        token_ids = [int(drawn[0, TOKEN])]
+        token_ids = next_ids.tolist()
     return np.array(results)
 
 

@@ -59,9 +59,11 @@ def settings() -> torch.Tensor:
 
 
 def chosen(logits: torch.Tensor, target_ids: torch.Tensor) -> torch.Tensor:
-    drafting = Drafting(target_ids.int(), NUM_KEPT, NUM_OUTCOMES)
+    drafting = Drafting(target_ids.int(), False, NUM_KEPT, NUM_OUTCOMES)
     drawn = torch.full((len(logits), drafting.width), 77, dtype=torch.int32)
-    choose_drafts_reference(logits, settings(), positions(), drafting, drawn)
+    next_ids = torch.zeros(len(logits), dtype=torch.long)
+    choose_drafts_reference(logits, settings(), positions(), drafting, drawn, next_ids)
+    assert torch.equal(next_ids, drawn[:, TOKEN].long())
     return drawn
 
 

@@ -73,6 +73,24 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         },
         4,
     ),
+    "place tokens": (
+        "token_rows:_place_tokens_kernel",
+        "*i64 *i64 *i64 *i64 i32 i32",
+        {"BLOCK_SIZE": 16, "BLOCK": 64, "OVERLAP": True},
+        2,
+    ),
+    "rank tiles": (
+        "draft_choice:_rank_tiles_kernel",
+        "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 i32 i32",
+        {"TILE": 1024, "RANKED": 64, "NOISY": 16, "WHOLE": True, "OVERLAP": True},
+        4,
+    ),
+    "choose drafts": (
+        "draft_choice:_choose_kernel",
+        "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 *i32 *i64 i32 i32 i32",
+        {"TILES": 16, "RANKED": 64, "NOISY": 16, "KEPT": 32, "OUTCOMES": 9, "OVERLAP": True},
+        8,
+    ),
     "merge": (
         "attention:_merge_splits_kernel",
         "*fp32 *fp32 *bf16",

@@ -87,7 +87,7 @@ def loop_of(runner: ModelRunner, cache: KVCache, capture: Capture) -> DraftLoop:
     return DraftLoop(
         PlainStep(runner.model, cache, MAX_MODEL_LEN),
         runner.model.logits,
-        Drafting(target_ids, KEPT, OUTCOMES),
+        Drafting(target_ids, True, KEPT, OUTCOMES),
         sizes=loop_sizes(max_rows=4, max_steps=STEPS),
         max_blocks=BLOCKS,
         capture=capture,
@@ -95,16 +95,16 @@ def loop_of(runner: ModelRunner, cache: KVCache, capture: Capture) -> DraftLoop:
 
 
 def step_by_step(runner: ModelRunner, row: LoopRow) -> Ints:
-    token_ids, start, results = list(row.token_ids), row.start, []
-    drafting = Drafting(torch.arange(CONFIG.vocab_size, dtype=torch.int32), KEPT, OUTCOMES)
+    token_ids, start, results, next_ids = list(row.token_ids), row.start, [], torch.zeros(1, dtype=torch.long)
+    drafting = Drafting(torch.arange(CONFIG.vocab_size, dtype=torch.int32), True, KEPT, OUTCOMES)
     for _ in range(row.num_steps):
         logits = runner.forward([Chunk(token_ids, start, row.block_ids, 1)])
         start += len(token_ids)
         drawn = torch.zeros(1, drafting.width, dtype=torch.int32)
         settings = torch.from_numpy(table_of([row.settings]))
-        choose_drafts_reference(logits, settings, torch.tensor([start]), drafting, drawn)
+        choose_drafts_reference(logits, settings, torch.tensor([start]), drafting, drawn, next_ids)
         results.append(drawn[0].numpy())
-        token_ids = [int(drawn[0, TOKEN])]
+        token_ids = next_ids.tolist()
     return np.array(results)
 
 
