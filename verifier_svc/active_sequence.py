@@ -61,8 +61,9 @@ class ActiveSequence:
         )
 
         sampling = request.sampling
-        matched = sampling.greedy or request.mode is VerificationMode.COUPLED
-        self._is_plain = matched and self._rules is None and self._guide is None and not sampling.logprobs
+        self._is_matched = sampling.greedy or request.mode is VerificationMode.COUPLED
+        limited = not sampling.greedy and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0)
+        self._checks_alone = self._rules is None and self._guide is None and not (sampling.logprobs or limited)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -105,8 +106,9 @@ class ActiveSequence:
     @property
     def is_predictable(self) -> bool:
         """Whether a pass's outcome alone decides what the next one feeds and checks, among the drafts there are."""
-        checks_alone = self._is_plain and self.num_told_features is None
-        return checks_alone and not (self._local.can_draft and self.engine.num_draft_tokens > 0)
+        if not self._checks_alone or self.num_told_features is not None:
+            return False
+        return self.engine.num_draft_tokens == 0 or (self._is_matched and not self._local.can_draft)
 
     def update(self, update: Update) -> None:
         self.engine.num_draft_tokens = update.num_draft_tokens

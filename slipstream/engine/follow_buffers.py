@@ -16,7 +16,7 @@ import torch
 
 from slipstream.engine.successor import Successor
 from slipstream.kernels.follow_up import NUM_BRANCHES, NUM_DRAFTS, PAD, FollowUp
-from slipstream.kernels.gpu.check_table import NUM_COLUMNS, sequence_columns
+from slipstream.kernels.gpu.check_table import NUM_COLUMNS
 
 Ints = npt.NDArray[np.int32]
 NUM_PLACES = 2
@@ -62,18 +62,23 @@ class FollowBuffers:
         self._turn = 0
         self.inputs = FollowUp(*parts(self._on_device))
 
-    def upload(self, number: int, successors: Sequence[Successor], vocab_size: int) -> None:
+    def upload(
+        self,
+        number: int,  # of the step
+        successors: Sequence[Successor],
+        columns: Ints,  # [num_seqs, NUM_COLUMNS], what all rows of a sequence share
+    ) -> None:
         """Writes the step and starts its copy. The step before the running one must have ended."""
         self._turn = (self._turn + 1) % NUM_PLACES
-        _write(self._hosts[self._turn], number, successors, vocab_size)
+        _write(self._hosts[self._turn], number, successors, columns)
         self._on_device.copy_(self._places[self._turn], non_blocking=True)
 
 
-def _write(parts: _HostParts, number: int, successors: Sequence[Successor], vocab_size: int) -> None:
+def _write(parts: _HostParts, number: int, successors: Sequence[Successor], columns: Ints) -> None:
     count = len(successors)
     parts.counts[:] = number, count
     parts.bases[:count] = [one.check.base for one in successors]
-    parts.columns[:count] = [sequence_columns(one.check, vocab_size) for one in successors]
+    parts.columns[:count] = columns
     for row, one in zip(parts.block_tables, successors, strict=False):
         row[: len(one.block_ids)] = one.block_ids
     parts.accepted[:count] = PAD

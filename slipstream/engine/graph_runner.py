@@ -30,7 +30,7 @@ from slipstream.engine.result_ring import Result, ResultRing
 from slipstream.engine.step_graphs import StepGraphs
 from slipstream.engine.step_times import StepTimes
 from slipstream.engine.successor import Successor
-from slipstream.kernels.gpu.check_table import Needs, check_words
+from slipstream.kernels.gpu.check_table import Needs, check_words, sequence_columns
 from slipstream.kernels.gpu.verification import to_verdicts, verify
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
@@ -103,13 +103,14 @@ class GraphRunner(StepGraphs):
         num_seqs, num_tokens = len(successors), sum(one.most_tokens for one in successors)
         size = StepSize(num_tokens=num_tokens, num_seqs=num_seqs, num_rows=num_tokens, num_checks=num_seqs)
         bucket = choose_bucket(self._buckets, size)
-        if bucket is None or (bucket, False, Needs.MATCH) not in self._steps:
+        columns = np.stack([sequence_columns(one.check, self.config.vocab_size) for one in successors])
+        if bucket is None or Needs.of(columns) is not Needs.MATCH or (bucket, False, Needs.MATCH) not in self._steps:
             return None
         self.num_graph_steps[bucket] += 1
         name = f"{num_seqs} sequences in {bucket.num_tokens} x {bucket.num_seqs}" if self._timeline.is_on else ""
         result, launched = self._results.take(), self._times.launched(bucket)
         with self._timeline.span("launch", f"ahead: {name}"):
-            self._follow.upload(self._buffers.next_number(), successors, self.config.vocab_size)
+            self._follow.upload(self._buffers.next_number(), successors, columns)
             result.start()
             self._step(bucket, False, Needs.MATCH)()
             result.read()

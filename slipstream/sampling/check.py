@@ -28,11 +28,12 @@ class SequenceCheck:
     cut: DraftToken | None = None  # drafted after them, but the target cannot give it: neither fed nor accepted
     # Writes which tokens may come into [len(draft) + 1, ceil(vocab / 32)] words (token_masks.py); None: all may.
     fill_masks: Callable[[npt.NDArray[np.int32]], None] | None = None
-    # Greedy or coupled: every output token is a function of target and noise alone, whatever was drafted.
+    # Greedy, coupled or without drafts: every output token is a function of target and noise alone.
     matched_only: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.matched_only = self.sampling.greedy or self.mode is VerificationMode.COUPLED
+        undrafted = not self.draft and self.cut is None
+        self.matched_only = undrafted or self.sampling.greedy or self.mode is VerificationMode.COUPLED
         if not self.matched_only and any(token.kind is LawKind.ASSUMED for token in self.draft):
             raise ValueError("an assumed token cannot be verified in ratio mode: no law says how it was chosen")
 

@@ -169,6 +169,18 @@ def test_a_step_launched_behind_another_one_does_what_it_would_after_its_end(
     torch.testing.assert_close(ahead.kv_cache._data, plain.kv_cache._data, atol=1e-5, rtol=0)
 
 
+def test_no_step_is_launched_behind_another_one_whose_checks_its_graph_cannot_do(model: LlamaModel) -> None:
+    runner = padded_runner(model)
+    runner.prepare()
+    for sampling, possible in ((SAMPLED, True), (LIMITED, False)):
+        finish = runner.launch([Chunk([5, 6, 7], 0, [3, 4], 1)], [check(0, sampling)])
+        behind = runner.launch_after([Successor(check(0, sampling), [3, 4], [])])
+        assert (behind is not None) == possible
+        finish()
+        if behind is not None:
+            behind()
+
+
 @pytest.mark.parametrize("mode", list(VerificationMode))
 @pytest.mark.parametrize("sampling", [SAMPLED, LIMITED, RULED])
 def test_padded_steps_draw_the_same_tokens(model: LlamaModel, sampling: SamplingParams, mode: VerificationMode) -> None:

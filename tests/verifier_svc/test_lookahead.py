@@ -175,6 +175,7 @@ def test_sequences_that_come_and_go_meanwhile_disturb_nobody(tokenizer: Tokenize
         {"sampling": {"temperature": 1.0}},
         {"sampling": {"frequency_penalty": 0.5}},
         {"sampling": {"logprobs": True}},
+        {"sampling": {"temperature": 1.0, "top_k": 3}, "mode": VerificationMode.COUPLED},
         {"max_wait_us": 1000},
     ],
 )
@@ -188,13 +189,17 @@ def test_nothing_is_launched_ahead_of_what_more_than_the_outcome_decides(
     assert told.runner.num_ahead == 0
 
 
-def test_coupled_sampling_is_launched_ahead_and_says_the_same(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize(("mode", "num_draft_tokens"), [(VerificationMode.COUPLED, 3), (VerificationMode.RATIO, 0)])
+def test_sampling_that_drafts_cannot_change_is_launched_ahead_and_says_the_same(
+    tokenizer: Tokenizer, mode: VerificationMode, num_draft_tokens: int
+) -> None:
     texts = []
     for ahead in (True, False):
         told = Told(tokenizer, ahead=ahead)
         for sequence_id in (1, 2):
             sampling = {"temperature": 1.0, "ignore_eos": True}
-            told.open(sequence_id, [5, 6, sequence_id], mode=VerificationMode.COUPLED, seed=9, sampling=sampling)
+            drafting = {"mode": mode, "num_draft_tokens": num_draft_tokens}
+            told.open(sequence_id, [5, 6, sequence_id], seed=9, sampling=sampling, **drafting)
         told.run()
         texts.append(told.text)
         assert (told.runner.num_ahead > 0) == ahead
