@@ -1,4 +1,7 @@
-"""A draft loop's inputs and results at fixed addresses: one copy to the device, one copy back. Knows no model."""
+"""A draft loop's inputs and results at fixed addresses: one copy to the device, one copy back. Knows no model.
+
+Both copies are between fixed addresses, too, so that the loop's graph holds them: a call into the driver less each.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +78,8 @@ class LoopBuffers:
         """[num_steps, num_rows, width] on the device."""
         return self._results(self._drawn, size)
 
-    def upload(self, size: LoopSize, rows: Sequence[LoopRow]) -> None:
-        """Writes the rows and starts their copy; the loop before must have ended. No row at all: padding alone."""
+    def write(self, size: LoopSize, rows: Sequence[LoopRow]) -> None:
+        """Writes the rows on the host; the loop before must have ended. No row at all: padding alone."""
         parts = [part.numpy() for part in _parts(self._host, size, self._max_blocks)]
         token_ids, context_lens, token_rows, last_tokens, num_steps, settings, tables = parts
         lengths = [len(row.token_ids) for row in rows]
@@ -90,10 +93,13 @@ class LoopBuffers:
         tables[:] = 0
         for table, row in zip(tables, rows, strict=False):
             table[: len(row.block_ids)] = row.block_ids
+
+    def upload(self, size: LoopSize) -> None:
+        """Starts the copy of what was written."""
         words = _num_words(size, self._max_blocks)
         self._on_device[:words].copy_(self._host[:words], non_blocking=True)
 
-    def start_reading(self, size: LoopSize) -> None:
+    def download(self, size: LoopSize) -> None:
         """Starts the copy back."""
         count = size.num_steps * size.num_rows * self._width
         self._read[:count].copy_(self._drawn[:count], non_blocking=True)

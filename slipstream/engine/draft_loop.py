@@ -68,9 +68,8 @@ class DraftLoop:
         assert size is not None, "ask `holds` first"
         replay = self._graph(size)
         self.num_loops[size] += 1
-        self._buffers.upload(size, rows)
+        self._buffers.write(size, rows)
         replay()
-        self._buffers.start_reading(size)
         if self._ended is not None:
             self._ended.record()
         return lambda: self._read(size)
@@ -94,11 +93,16 @@ class DraftLoop:
 
     def _graph(self, size: LoopSize) -> Replay:
         if size not in self._graphs:
-            self._buffers.upload(size, ())  # a capture runs once for real, on padding alone
+            self._buffers.write(size, ())  # a capture runs once for real, on padding alone
             self._graphs[size] = self._capture.capture(lambda: self._run(size))
         return self._graphs[size]
 
     def _run(self, size: LoopSize) -> None:
+        self._buffers.upload(size)
+        self._draw(size)
+        self._buffers.download(size)
+
+    def _draw(self, size: LoopSize) -> None:
         inputs, drawn = self._buffers.inputs(size), self._buffers.drawn(size)
         tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
         contexts = inputs.context_lens.long()
