@@ -6,7 +6,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from aiohttp import web
 
 from gateway.config import DEFAULT_LISTEN, GatewayConfig
 from gateway.gateway import Gateway
-from gateway.grpc_services import SERVICE_NAMES, register
+from gateway.grpc_services import SERVICE_NAMES, GrpcServices
 from gateway.http_app import make_app
 from gateway.http_server import http_served
 from gateway.openai.api import OpenAiApi
@@ -122,7 +121,7 @@ async def _serve(config: GatewayConfig, tenants: Tenants) -> None:
 async def _serve_traced(config: GatewayConfig, tenants: Tenants, tracer: Tracer) -> None:
     readiness = server.Readiness(ready=False)
     gateway = Gateway(config, tenants, readiness.set, tracer)
-    links = asyncio.create_task(gateway.run())
+    services, links = GrpcServices(gateway), asyncio.create_task(gateway.run())
     try:
         async with (
             _followed(config.tenants, gateway) as reloads,
@@ -132,11 +131,11 @@ async def _serve_traced(config: GatewayConfig, tenants: Tenants, tracer: Tracer)
             log_policies(_source(config), tenants)
             await server.serve(
                 "gateway",
-                Part(service_names=SERVICE_NAMES, register=partial(register, gateway)),
+                Part(service_names=SERVICE_NAMES, register=services.register),
                 server.ServerConfig(listen=config.listen, tls=config.tls),
                 failure=links,
                 readiness=readiness,
-                drain_beside=(http.drain,),
+                drain_beside=(http.drain, services.drain),
             )
     finally:
         links.cancel()

@@ -15,6 +15,15 @@ from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 SERVICE_NAMES: Final = (generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name, SERVICE_NAME)
 
 
-def register(gateway: Gateway, server: grpc.aio.Server) -> None:
-    generation_pb2_grpc.add_GenerationServicer_to_server(GenerationServicer(gateway), server)
-    kserve_grpc.add_GRPCInferenceServiceServicer_to_server(KServeServicer(gateway), server)
+class GrpcServices:
+    def __init__(self, gateway: Gateway) -> None:
+        self._generation = GenerationServicer(gateway)
+        self._kserve = KServeServicer(gateway)
+
+    def register(self, server: grpc.aio.Server) -> None:
+        generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, server)
+        kserve_grpc.add_GRPCInferenceServiceServicer_to_server(self._kserve, server)
+
+    async def drain(self) -> None:
+        """Has streams end that would not by themselves."""
+        await self._kserve.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -32,6 +33,11 @@ class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
         self._gateway = gateway
         self._inference = Inference(gateway)
         self._regions = SharedMemoryRegions()
+        self._closing = asyncio.Event()
+
+    async def drain(self) -> None:
+        """Streams end with what they were asked by now: one that nobody uses must not hold up the end."""
+        self._closing.set()
 
     async def ServerLive(self, request: Any, context: Context) -> Any:
         return pb.ServerLiveResponse(live=True)
@@ -71,7 +77,7 @@ class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
         def answer(one: Any) -> AsyncGenerator[Any, None]:
             return self._inference.responses(tenant, self._read(tenant, one, context), deadline_of(context))
 
-        async with aclosing(InferStream(answer).responses(request)) as responses:
+        async with aclosing(InferStream(answer, self._closing).responses(request)) as responses:
             async for response in responses:
                 yield response
 

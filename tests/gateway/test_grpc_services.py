@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from gateway.gateway import Gateway
-from gateway.grpc_services import SERVICE_NAMES, register
+from gateway.grpc_services import SERVICE_NAMES, GrpcServices
 from slipstream.wire.server import MethodSymbolPool
 
 METHODS = [
@@ -57,7 +57,7 @@ def test_every_method_is_described_by_its_own_symbol(stub: Any, method: str) -> 
 
 async def test_both_services_are_registered_whole() -> None:
     server = _Recorder()
-    register(cast(Gateway, None), cast(grpc.aio.Server, server))
+    GrpcServices(cast(Gateway, None)).register(cast(grpc.aio.Server, server))
     assert {name.replace("/", ".") for name in server.methods} == set(METHODS)
 
 

@@ -40,7 +40,7 @@ async def requests(*ids: str) -> AsyncIterator[Any]:
 
 async def test_requests_run_together_and_the_stream_ends_with_the_last() -> None:
     service, seen = Service(), []
-    async for response in InferStream(service.answer).responses(requests("a", "b")):
+    async for response in InferStream(service.answer, asyncio.Event()).responses(requests("a", "b")):
         seen.append(response.infer_response.id)
         if len(seen) == 2:
             assert sorted(seen) == ["a", "b"]
@@ -51,7 +51,7 @@ async def test_requests_run_together_and_the_stream_ends_with_the_last() -> None
 async def test_one_that_fails_is_told_so_by_id_and_the_others_go_on() -> None:
     service = Service()
     service.release.set()
-    seen = [one async for one in InferStream(service.answer).responses(requests(REFUSED, "a"))]
+    seen = [one async for one in InferStream(service.answer, asyncio.Event()).responses(requests(REFUSED, "a"))]
     failures = [(one.infer_response.id, one.error_message) for one in seen if one.error_message]
     assert failures == [(REFUSED, "no")]
     assert [one.infer_response.id for one in seen if not one.error_message] == ["a", "a"]
@@ -59,7 +59,7 @@ async def test_one_that_fails_is_told_so_by_id_and_the_others_go_on() -> None:
 
 async def test_leaving_ends_all_that_run() -> None:
     service = Service()
-    stream = InferStream(service.answer).responses(requests("a", "b", "c"))
+    stream = InferStream(service.answer, asyncio.Event()).responses(requests("a", "b", "c"))
     await anext(stream)
     await asyncio.sleep(0.01)
     await asyncio.wait_for(stream.aclose(), 5)
@@ -72,8 +72,38 @@ async def test_a_request_that_cannot_be_parsed_ends_the_stream() -> None:
         yield
 
     with pytest.raises(InvalidRequest, match="no message"):
-        await anext(InferStream(Service().answer).responses(broken()))
+        await anext(InferStream(Service().answer, asyncio.Event()).responses(broken()))
 
 
 async def test_a_stream_without_requests_ends() -> None:
-    assert [one async for one in InferStream(Service().answer).responses(requests())] == []
+    assert [one async for one in InferStream(Service().answer, asyncio.Event()).responses(requests())] == []
+
+
+async def test_a_closing_stream_answers_what_it_was_asked_refuses_more_and_ends_without_its_caller() -> None:
+    service, closing, asked, seen = Service(), asyncio.Event(), asyncio.Queue[str](), []
+
+    async def endless() -> AsyncIterator[Any]:
+        while True:
+            yield pb.ModelInferRequest(id=await asked.get())
+
+    asked.put_nowait("a")
+    async for response in InferStream(service.answer, closing).responses(endless()):
+        seen.append((response.infer_response.id, bool(response.error_message)))
+        if len(seen) == 1:
+            closing.set()
+            asked.put_nowait("late")
+        elif seen[-1] == ("late", True):
+            service.release.set()
+    assert seen == [("a", False), ("late", True), ("a", False)]
+
+
+async def test_a_closing_stream_that_nobody_uses_ends_at_once() -> None:
+    closing = asyncio.Event()
+
+    async def silent() -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+    closing.set()
+    async with asyncio.timeout(5):
+        assert [one async for one in InferStream(Service().answer, closing).responses(silent())] == []
