@@ -15,7 +15,6 @@ import torch
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.scoring import ScoredChunk, divided
-from slipstream.engine.successor import Successor
 from slipstream.exchange import TokenLogprobs
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import read_scores, score
@@ -25,6 +24,8 @@ Law = Callable[[tuple[int, ...]], np.ndarray]  # tokens so far -> logits [vocab]
 
 
 class ScriptedRunner:
+    can_follow = False
+
     def __init__(
         self,
         law: Law,
@@ -50,9 +51,6 @@ class ScriptedRunner:
 
     def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
         return lambda: self.verify(chunks, checks)
-
-    def launch_after(self, successors: Sequence[Successor]) -> None:
-        """Every step waits for the one before."""
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         logits = self.forward(chunks)

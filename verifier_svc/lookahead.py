@@ -67,7 +67,7 @@ class Lookahead:
         alone = len(passes) == 1
         return (
             len(passes) == len(self._scheduler.running)
-            and not self._scheduler.num_waiting
+            and not self._scheduler.may_admit
             and all(
                 one.active.is_open
                 and one.share.completes

@@ -64,7 +64,7 @@ class Verifier:
         self._timeline = timeline
         self._send: Send | None = None
         self._take_in: TakeIn = take_in_nothing
-        self._lookahead = Lookahead(runner, scheduler) if launches_ahead else None
+        self._lookahead = Lookahead(runner, scheduler) if launches_ahead and runner.can_follow else None
         self._ahead: Running | None = None  # launched behind the last step
         self._untold: StepOutcome | None = None  # of the last step, until the next one is launched
 

@@ -98,6 +98,10 @@ class GraphRunner(StepGraphs):
 
         return verdicts_of_step
 
+    @property
+    def can_follow(self) -> bool:
+        return self._in_one
+
     @torch.inference_mode()
     def launch_after(self, successors: Sequence[Successor]) -> Callable[[], list[tuple[int, int]]] | None:
         num_seqs, num_tokens = len(successors), sum(one.most_tokens for one in successors)

@@ -104,6 +104,11 @@ class ModelRunner:
         """Starts a step if it can run beside its caller; the result waits for it. One at a time."""
         return lambda: self.verify(chunks, checks)
 
+    @property
+    def can_follow(self) -> bool:
+        """Whether `launch_after` ever starts anything."""
+        return False
+
     def launch_after(self, successors: Sequence[Successor]) -> Callable[[], list[tuple[int, int]]] | None:
         """Starts the step behind the one under way, before it is known how that one ends; None if that cannot be.
 

@@ -56,6 +56,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def may_admit(self) -> bool:
+        """Whether the next step may be of more sequences than now run."""
+        return bool(self._waiting) and len(self._running) < self._max_num_seqs
+
     def add(self, sequence: EngineSequence) -> None:
         """Queues a new sequence; Exhausted if the queue is full."""
         if len(self._running) + len(self._waiting) >= self._max_num_seqs + self._max_waiting:

@@ -31,6 +31,8 @@ def successor(history: tuple[int, ...]) -> int:
 class AheadRunner(ScriptedRunner):
     """Computes a step that follows another one when it is asked for, but with what it knew when it was launched."""
 
+    can_follow = True
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.num_ahead = self.num_drafted = 0
