@@ -28,10 +28,10 @@ def train_draft_lm(
     training = DraftTraining(material.target, material.tokens, material.chats, draft)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
-    keep = partial(slices.save, training, places.run / "state")
+    ending = slices.Ending(partial(slices.save, training, places.run / "state"), now.finish)
     left, every = deadline - time.monotonic(), now.measure_every
-    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
-    keep()
+    done = slices.run(training, left, material.held_out, now.progress, every, ending)
+    ending.keep()
     if not done:
         return None
     record: dict[str, object] = {"chat": asdict(chat), "draft": asdict(draft), "text": material.facts}

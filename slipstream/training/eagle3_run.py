@@ -29,10 +29,10 @@ def train_eagle3(
     training = Eagle3Training(material.target, material.tokens, material.chats, settings)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
-    keep = partial(slices.save, training, places.run / "state")
+    ending = slices.Ending(partial(slices.save, training, places.run / "state"), now.finish)
     left, every = deadline - time.monotonic(), now.measure_every
-    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
-    keep()
+    done = slices.run(training, left, material.held_out, now.progress, every, ending)
+    ending.keep()
     if not done:
         return None
     record = {"chat": asdict(chat), "eagle3": asdict(settings), "text": material.facts}

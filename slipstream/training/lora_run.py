@@ -76,10 +76,10 @@ def train_lora(
     base = training.acceptance(material.held_out)  # an adapter that has learned nothing changes nothing
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}; base draft: {base}")
-    keep = partial(slices.save, training, places.run / "state")
+    ending = slices.Ending(partial(slices.save, training, places.run / "state"), now.finish)
     left, every = deadline - time.monotonic(), now.measure_every
-    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
-    keep()
+    done = slices.run(training, left, material.held_out, now.progress, every, ending)
+    ending.keep()
     if not done:
         return None
     save_adapter(places.out, training.adapter, places.draft.name)

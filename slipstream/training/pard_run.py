@@ -39,10 +39,10 @@ def train_pard(
     training = PardTraining(material.target, model, material.tokens, material.chats, settings)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
-    keep = partial(slices.save, training, places.run / "state")
+    ending = slices.Ending(partial(slices.save, training, places.run / "state"), now.finish)
     left, every = deadline - time.monotonic(), now.measure_every
-    done = slices.run(training, left, material.held_out, now.progress, every, keep, now.finish)
-    keep()
+    done = slices.run(training, left, material.held_out, now.progress, every, ending)
+    ending.keep()
     if not done:
         return None
     record = {"chat": asdict(chat), "pard": asdict(settings), "text": material.facts, "draft": draft and draft.name}

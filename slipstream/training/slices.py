@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 
@@ -32,6 +32,17 @@ class Progress:
     tokens_per_second: float
     seconds_left: float
     held_out: Acceptance | None  # only measured now and then
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What becomes of a training that a crash or the time may cut short."""
+
+    keep: Callable[[], None]  # after each held-out measurement: what it saves a crash does not cost
+    finish: bool = False  # in time, the schedule included: with fewer steps, if need be
+
+
+GOES_ON: Final = Ending(keep=lambda: None)
 
 
 class StepSettings(Protocol):
@@ -85,14 +96,9 @@ def run(
     held_out: HeldOut,
     report: Callable[[Progress], None],
     every: float,
-    keep: Callable[[], None] = lambda: None,
-    finish: bool = False,
+    ending: Ending = GOES_ON,
 ) -> bool:
-    """Trains until done (True) or out of time; reports, with held-out acceptance every `every` seconds.
-
-    `keep` is called each time after that acceptance: what it saves survives a crash. With `finish` the training, its
-    schedule included, ends in time: with fewer steps, if need be.
-    """
+    """Trains until done (True) or out of time; reports, with held-out acceptance every `every` seconds."""
     clock, whole = _Clock(training, seconds, every), training.num_steps
     sums = torch.zeros(3, device=training.token_ids.device)
     for rows in _remaining(training):
@@ -104,11 +110,11 @@ def run(
         if last or training.step % REPORT_EVERY_STEPS == 0:
             measured = training.acceptance(held_out) if last or clock.measurement_due() else None
             report(clock.progress(sums.tolist(), measured))
-            if finish and clock.warmed_up():
+            if ending.finish and clock.warmed_up():
                 training.num_steps = min(whole, clock.affordable_steps())
             sums.zero_()
             if measured is not None:
-                keep()
+                ending.keep()
         if clock.out_of_time():
             break
     return training.step >= training.num_steps

@@ -15,7 +15,7 @@ from slipstream.training.acceptance import Acceptance
 from slipstream.training.held_out import HeldOut
 from slipstream.training.master_weights import MasterWeights
 from slipstream.training.optimizer import Optimizer
-from slipstream.training.slices import Progress
+from slipstream.training.slices import Ending, Progress
 
 NOBODY = cast(HeldOut, None)
 
@@ -65,14 +65,15 @@ def test_it_reports_means_now_and_then_and_at_the_end() -> None:
 
 def test_after_each_held_out_measurement_what_a_crash_must_not_cost_is_kept() -> None:
     training, kept = Counting(), list[int]()
-    slices.run(training, 60.0, NOBODY, lambda progress: None, every=0.0, keep=lambda: kept.append(training.step))
+    ending = Ending(keep=lambda: kept.append(training.step))
+    slices.run(training, 60.0, NOBODY, lambda progress: None, every=0.0, ending=ending)
     assert kept == [20, 40, 45]
 
 
 def test_told_to_finish_it_ends_its_schedule_in_time_with_fewer_steps() -> None:
     training = Counting()
     training.num_steps = 1_000_000_000
-    assert slices.run(training, 0.3, NOBODY, lambda progress: None, every=1000.0, finish=True)
+    assert slices.run(training, 0.3, NOBODY, lambda progress: None, 1000.0, Ending(lambda: None, finish=True))
     assert training.step == training.num_steps < 1_000_000_000
 
 
