@@ -6,9 +6,9 @@ cd "$(dirname "$0")"
 
 export COMPOSE_PROJECT_NAME=slipstream-try
 SLIPSTREAM_POLICY=$(mktemp -d)
-export SLIPSTREAM_POLICY
+export SLIPSTREAM_POLICY SLIPSTREAM_GRPC_PORT=51050 SLIPSTREAM_HTTP_PORT=51080 # beside what may run here already
 SERVICES="verifier-1 verifier-2 drafter-1 drafter-2 gateway"
-URL=http://127.0.0.1:50080
+URL=http://127.0.0.1:$SLIPSTREAM_HTTP_PORT
 REQUEST='{"model": "smollm2-135m-instruct", "prompt": "Once upon a time", "max_tokens": 100, "temperature": 0, "ignore_eos": true}'
 
 compose() { ${DOCKER_COMPOSE:-docker-compose} "$@"; }
