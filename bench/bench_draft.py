@@ -130,7 +130,8 @@ def report(name: str, ground: Ground, num_rows: int, sampling: SamplingParams, b
     timed = TimedCapture(device) if bandwidth else None
     step = PlainStep(ground.runner.model, ground.runner.kv_cache, MAX_MODEL_LEN)
     loop = DraftLoop(
-        step, ground.runner.model.logits, drafting, sizes=[LoopSize(num_rows, n) for n in (1, NUM_STEPS)],
+        step, ground.runner.model.logits, ground.runner.kv_cache.copy_listed_blocks, drafting,
+        sizes=[LoopSize(num_rows, n) for n in (1, NUM_STEPS)],
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE, capture=timed or DryCapture(),
     )  # fmt: skip
     looped, rows = LoopedDraft(ground.stepwise, loop, drafting), rows_of(num_rows, sampling)

@@ -44,13 +44,14 @@ class LoopedDraft:
         self.limits = replace(stepwise.limits, num_lookahead=loop.most_steps - 1, feeds_drawn=True)
         self._stepwise, self._loop, self._drafting = stepwise, loop, drafting
         self._keys: dict[tuple[int, int], int] = {}
+        self._copies: list[tuple[int, int]] = []  # to be made before the next rows are fed
 
     @property
     def adapters(self) -> AdapterStore | None:
         return self._stepwise.adapters
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self._stepwise.copy_blocks(pairs)
+        self._copies += pairs
 
     def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
         looped = [i for i, row in enumerate(rows) if self._takes(row)]
@@ -60,6 +61,8 @@ class LoopedDraft:
         before = [front for i, end in zip(looped, ends, strict=True) if (front := _before(rows[i], end.start))]
         others = [i for i in range(len(rows)) if i not in set(looped)]
         proposals: list[tuple[Proposal, ...]] = [()] * len(rows)
+        if others or before or len(self._copies) > len(looped):
+            self._stepwise.copy_blocks(self._take_copies())
         if others or before:
             stepwise = self._stepwise.propose([*(rows[i] for i in others), *before])
             for i, proposed in zip(others, stepwise, strict=False):
@@ -68,6 +71,10 @@ class LoopedDraft:
             for i, proposed in zip(looped, self._draw([rows[i] for i in looped], ends), strict=True):
                 proposals[i] = proposed
         return proposals
+
+    def _take_copies(self) -> list[tuple[int, int]]:
+        copies, self._copies = self._copies, []
+        return copies
 
     def _takes(self, row: Row) -> bool:
         plain = row.rules is None and row.adapter is None and row.features is None
@@ -100,7 +107,7 @@ class LoopedDraft:
 
     def _draw(self, rows: Sequence[Row], ends: Sequence[LoopRow]) -> list[tuple[Proposal, ...]]:
         first_law = FIRST_OUTCOME + self._drafting.num_outcomes
-        drawn = self._loop.launch(ends)()[:, : len(rows)]
+        drawn = self._loop.launch(ends, self._take_copies())()[:, : len(rows)]
         words, confidences = drawn[..., :first_law].tolist(), drawn[..., CONFIDENCE].view(np.float32).tolist()
         laws = _Laws(drawn[..., first_law:], self._drafting.num_kept)
 
@@ -144,6 +151,7 @@ def make_looped(
     loop = DraftLoop(
         PlainStep(runner.model, runner.kv_cache, runner.max_model_len),
         runner.model.logits,
+        runner.kv_cache.copy_listed_blocks,
         drafting,
         sizes=loop_sizes(max_rows=limits.max_rows, max_steps=limits.max_steps),
         max_blocks=-(-runner.max_model_len // runner.kv_cache.block_size),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from slipstream.kernels.copy_blocks import copy_blocks
 from slipstream.models.config import ModelConfig
 
 
@@ -28,9 +29,18 @@ class KVCache:
         self.num_blocks = num_blocks
         self.block_size = block_size
 
+    @property
+    def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of all layers together, each [num_layers, num_blocks, block_size, num_kv_heads, head_dim]."""
+        return self._data[0], self._data[1]
+
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies whole blocks, each pair (source, destination), in every layer. No destination may be a source."""
         if not pairs:
             return
         sources, destinations = torch.tensor(pairs, device=self._data.device).unbind(1)
         self._data[:, :, destinations] = self._data[:, :, sources]
+
+    def copy_listed_blocks(self, pairs: torch.Tensor) -> None:
+        """The same of pairs [num_pairs, 2] int32 on the device, within a graph; none where the source is negative."""
+        copy_blocks(self._data, pairs)

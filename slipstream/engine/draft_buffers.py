@@ -17,6 +17,7 @@ from slipstream.kernels.draft_choice import GREEDY, NUM_SETTINGS, table_of
 Ints = npt.NDArray[np.int32]
 TOKENS_PER_ROW = 2  # that the first step has room for, on average: what a path catches up with
 FEWEST_TOKENS = 4
+NO_COPY = -1
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -53,6 +54,7 @@ class LoopInputs:
     last_tokens: torch.Tensor  # [num_rows]: each row's last of them
     num_steps: torch.Tensor  # [num_rows], 0 for padding
     settings: torch.Tensor  # [num_rows, NUM_SETTINGS]
+    copies: torch.Tensor  # [num_rows, 2]: KV blocks to copy first, source and destination; a negative source: none
     block_tables: torch.Tensor  # [num_rows, max_blocks]
 
 
@@ -78,10 +80,10 @@ class LoopBuffers:
         """[num_steps, num_rows, width] on the device."""
         return self._results(self._drawn, size)
 
-    def write(self, size: LoopSize, rows: Sequence[LoopRow]) -> None:
+    def write(self, size: LoopSize, rows: Sequence[LoopRow], copies: Sequence[tuple[int, int]] = ()) -> None:
         """Writes the rows on the host; the loop before must have ended. No row at all: padding alone."""
         parts = [part.numpy() for part in _parts(self._host, size, self._max_blocks)]
-        token_ids, context_lens, token_rows, last_tokens, num_steps, settings, tables = parts
+        token_ids, context_lens, token_rows, last_tokens, num_steps, settings, copied, tables = parts
         lengths = [len(row.token_ids) for row in rows]
         assert sum(lengths) <= len(token_ids), f"{sum(lengths)} tokens, room for {len(token_ids)}"
         _write(token_ids, [token for row in rows for token in row.token_ids], 0)
@@ -90,6 +92,7 @@ class LoopBuffers:
         _write(last_tokens, np.cumsum(lengths) - 1, 0)
         _write(num_steps, [row.num_steps for row in rows], 0)
         _write(settings, table_of([row.settings for row in rows]), table_of([GREEDY]))
+        _write(copied, np.array(copies, dtype=np.int32).reshape(-1, 2), NO_COPY)
         tables[:] = 0
         for table, row in zip(tables, rows, strict=False):
             table[: len(row.block_ids)] = row.block_ids
@@ -123,7 +126,8 @@ def _write(part: Ints, values: npt.ArrayLike, padding: npt.ArrayLike) -> None:
 def _shapes(size: LoopSize, max_blocks: int) -> tuple[tuple[int, ...], ...]:
     """In the order of LoopInputs."""
     tokens, rows = (size.num_tokens,), (size.num_rows,)
-    return tokens, tokens, tokens, rows, rows, (size.num_rows, NUM_SETTINGS), (size.num_rows, max_blocks)
+    settings, copies, tables = ((size.num_rows, width) for width in (NUM_SETTINGS, 2, max_blocks))
+    return tokens, tokens, tokens, rows, rows, settings, copies, tables
 
 
 def _num_words(size: LoopSize, max_blocks: int) -> int:

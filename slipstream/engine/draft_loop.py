@@ -28,6 +28,7 @@ class DraftLoop:
         self,
         step: DraftStep,
         logits: Callable[[torch.Tensor], torch.Tensor],  # hidden [num_rows, hidden] to fp32 [num_rows, draft vocab]
+        copy_blocks: Callable[[torch.Tensor], None],  # of pairs [n, 2], as KVCache.copy_listed_blocks takes them
         drafting: Drafting,
         *,
         sizes: Iterable[LoopSize],
@@ -35,7 +36,7 @@ class DraftLoop:
         capture: Capture,
     ) -> None:
         self.num_loops: Counter[LoopSize] = Counter()
-        self._step, self._logits, self._drafting = step, logits, drafting
+        self._step, self._logits, self._copy_blocks, self._drafting = step, logits, copy_blocks, drafting
         self._sizes = sorted(sizes)
         self._capture = capture
         self._graphs: dict[LoopSize, Replay] = {}
@@ -62,13 +63,16 @@ class DraftLoop:
         _LOG.info("captured %d draft loops in %d MiB", len(self._graphs), self._capture.num_bytes >> 20)
 
     @torch.inference_mode()
-    def launch(self, rows: Sequence[LoopRow]) -> Callable[[], Ints]:
-        """Starts a loop; the result, [num_steps, num_rows or more, width], waits for it. One at a time."""
+    def launch(self, rows: Sequence[LoopRow], copies: Sequence[tuple[int, int]] = ()) -> Callable[[], Ints]:
+        """Starts a loop; the result, [num_steps, num_rows or more, width], waits for it. One at a time.
+
+        `copies`: KV blocks (source, destination), at most one a row, that are copied before.
+        """
         size = self._size_for(rows)
         assert size is not None, "ask `holds` first"
         replay = self._graph(size)
         self.num_loops[size] += 1
-        self._buffers.write(size, rows)
+        self._buffers.write(size, rows, copies)
         replay()
         if self._ended is not None:
             self._ended.record()
@@ -104,6 +108,7 @@ class DraftLoop:
 
     def _draw(self, size: LoopSize) -> None:
         inputs, drawn = self._buffers.inputs(size), self._buffers.drawn(size)
+        self._copy_blocks(inputs.copies)
         tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
         contexts = inputs.context_lens.long()
         hidden = self._step(inputs.token_ids.long(), contexts, tables.index_select(0, inputs.token_rows.long()))

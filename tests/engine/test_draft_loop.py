@@ -81,6 +81,7 @@ def make_loop(model: LlamaModel, cache: KVCache, sizes: Sequence[LoopSize] | Non
     return DraftLoop(
         PlainStep(model, cache, MAX_MODEL_LEN),
         model.logits,
+        cache.copy_listed_blocks,
         DRAFTING,
         sizes=sizes or loop_sizes(max_rows=8, max_steps=MOST_STEPS),
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
@@ -167,6 +168,19 @@ def test_two_rows_may_share_the_blocks_before_them(model: LlamaModel) -> None:
     drawn = make_loop(model, cache).launch(rows)()
     for i, one in enumerate(rows):
         same(drawn[:3, i], step_by_step(ModelRunner(model, cache, MAX_MODEL_LEN), one))
+
+
+def test_blocks_are_copied_before_a_row_goes_on_in_its_copy(model: LlamaModel) -> None:
+    cache = fresh_cache(model)
+    runner = ModelRunner(model, cache, MAX_MODEL_LEN)
+    runner.forward([Chunk(prompt(0, 7), 0, [4, 6], 0)])
+    rows = [LoopRow([5 + i], 7, [4, block, 10 + i], 3, SETTINGS[i]) for i, block in enumerate((6, 0))]
+    drawn = make_loop(model, cache).launch(rows, [(6, 0)])()
+    expected = fresh_cache(model)
+    for i, one in enumerate(rows):
+        alone = ModelRunner(model, expected, MAX_MODEL_LEN)
+        alone.forward([Chunk(prompt(0, 7), 0, one.block_ids, 0)])
+        same(drawn[:3, i], step_by_step(alone, one))
 
 
 def test_the_least_size_that_fits_is_taken(model: LlamaModel) -> None:

@@ -61,6 +61,7 @@ class Checked:
         self.loop = DraftLoop(
             ScriptedStep(runner),
             lambda hidden: hidden,
+            lambda pairs: runner.copy_blocks([pair for pair in pairs.tolist() if pair[0] >= 0]),
             choice.drafting(9, CPU),
             sizes=loop_sizes(max_rows=max_rows, max_steps=most_steps),
             max_blocks=limits.max_model_len // limits.block_size,
@@ -70,14 +71,18 @@ class Checked:
         self._looped = LoopedDraft(self._stepwise, self.loop, choice.drafting(9, CPU))
         self.limits, self.adapters = self._looped.limits, None
         self.most_at_once = 0
+        self._pairs: list[tuple[int, int]] = []
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._pairs += pairs
         self._looped.copy_blocks(pairs)
 
     def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
         before = self._runner.slots.copy()
         proposals = self._looped.propose(rows)
         after, self._runner.slots = self._runner.slots, before
+        self._stepwise.copy_blocks(self._pairs)
+        self._pairs = []
         for row, proposed in zip(rows, proposals, strict=True):
             assert as_values(proposed) == as_values(self._step_by_step(row, len(proposed)))
             self.most_at_once = max(self.most_at_once, len(proposed))

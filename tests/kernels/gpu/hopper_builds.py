@@ -79,6 +79,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {"BLOCK_SIZE": 16, "BLOCK": 64, "OVERLAP": True},
         2,
     ),
+    "copy blocks": ("copy_blocks:_copy_blocks_kernel", "*i32 *i32 i32 i32", {"BLOCK": 1024}, 4),
     "rank tiles": (
         "draft_choice:_rank_tiles_kernel",
         "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 i32 i32",

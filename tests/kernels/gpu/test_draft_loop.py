@@ -87,6 +87,7 @@ def loop_of(runner: ModelRunner, cache: KVCache, capture: Capture) -> DraftLoop:
     return DraftLoop(
         PlainStep(runner.model, cache, MAX_MODEL_LEN),
         runner.model.logits,
+        cache.copy_listed_blocks,
         Drafting(target_ids, True, KEPT, OUTCOMES),
         sizes=loop_sizes(max_rows=4, max_steps=STEPS),
         max_blocks=BLOCKS,
