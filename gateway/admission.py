@@ -9,7 +9,7 @@ from dataclasses import replace
 from gateway.completion import Completion
 from gateway.peers.catalog import ServedModel
 from gateway.policy.tenants import Tenant
-from slipstream.errors import InvalidRequest
+from slipstream.errors import InvalidRequest, quoted
 from slipstream.request import SamplingParams, SequenceRequest
 from slipstream.vocabulary_check import check_ids, check_sampling_ids
 
@@ -63,7 +63,7 @@ def usable_request_id(request_id: str) -> str:
     """What was given, or one of ours if it is empty. It is written to logs and headers, hence the characters."""
     if len(request_id) > MAX_REQUEST_ID_CHARS or not (request_id.isascii() and request_id.isprintable()):
         raise InvalidRequest(
-            f"request_id is {request_id!r}; it must be <= {MAX_REQUEST_ID_CHARS} printable ASCII characters"
+            f"request_id is {quoted(request_id)}; it must be <= {MAX_REQUEST_ID_CHARS} printable ASCII characters"
         )
     return request_id or uuid.uuid4().hex
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+MAX_QUOTED: Final = 80  # characters of what a caller sent
+
 
 class InvalidRequest(ValueError):
     """The caller's mistake; the message names parameter, value and range."""
@@ -37,3 +41,11 @@ class DeadlineExceeded(TimeoutError):
 
 class CheckpointError(RuntimeError):
     """Weights or configuration on disk are missing, truncated or of an unknown kind; the message names the file."""
+
+
+def quoted(value: object) -> str:
+    """For the text of an error: as Python writes it; of what is very long the beginning, and how long it is."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= MAX_QUOTED else f"{value[:MAX_QUOTED]!r}... ({len(value)} characters)"
+    text = repr(value)
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
-from slipstream.errors import InvalidRequest
+from slipstream.errors import InvalidRequest, quoted
 
 MAX_TOP_K = 1 << 20
 MAX_STOP_STRINGS = 16
@@ -201,4 +201,4 @@ class SequenceRequest:
 
 def _require(condition: bool, name: str, value: object, allowed: str) -> None:
     if not condition:
-        raise InvalidRequest(f"{name} is {value!r}; it must be {allowed}")
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be {allowed}")

@@ -11,7 +11,7 @@ from gateway.json_fields import parse_json
 from gateway.kserve import model
 from gateway.kserve.tensors import ReadRegion, read_tensors
 from gateway.sampling_fields import SamplingFields
-from slipstream.errors import InvalidRequest
+from slipstream.errors import InvalidRequest, quoted
 
 TIMEOUT: Final = "timeout"  # microseconds
 _KNOWN_PARAMETERS: Final = (TIMEOUT, "triton_enable_empty_final_response")
@@ -60,7 +60,7 @@ def _text(name: str, values: Mapping[str, bytes | bool]) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"input {name!r} is not UTF-8: {error.reason} at byte {error.start}") from error
+        raise InvalidRequest(f"input {quoted(name)} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _includes_input(values: Mapping[str, bytes | bool], stream: bool) -> bool:
@@ -74,16 +74,18 @@ def _includes_input(values: Mapping[str, bytes | bool], stream: bool) -> bool:
 def _check_parameters(request: Any) -> None:
     for name in request.parameters:
         if name not in _KNOWN_PARAMETERS:
-            raise InvalidRequest(f"parameter {name!r} is not known; known are {', '.join(_KNOWN_PARAMETERS)}")
+            raise InvalidRequest(f"parameter {quoted(name)} is not known; known are {', '.join(_KNOWN_PARAMETERS)}")
 
 
 def _check_outputs(request: Any) -> None:
     for output in request.outputs:
         if output.name != model.TEXT_OUTPUT:
-            raise InvalidRequest(f"output {output.name!r} is not known; it must be {model.TEXT_OUTPUT}")
+            raise InvalidRequest(f"output {quoted(output.name)} is not known; it must be {model.TEXT_OUTPUT}")
         if output.parameters:
             name = next(iter(output.parameters))
-            raise InvalidRequest(f"output parameter {name!r} is not served; outputs come in the response as they are")
+            raise InvalidRequest(
+                f"output parameter {quoted(name)} is not served; outputs come in the response as they are"
+            )
 
 
 def _timeout(request: Any) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from gateway.kserve.tensors import TensorSpec
-from slipstream.errors import UnknownModel
+from slipstream.errors import UnknownModel, quoted
 
 VERSION: Final = "1"  # of every model: weights have no versions here
 PLATFORM: Final = "slipstream"
@@ -29,7 +29,7 @@ INPUTS: Final = (
 
 def check_version(version: str) -> None:
     if version not in ("", VERSION):
-        raise UnknownModel(f"model version {version!r} is not served here; it must be {VERSION!r} or empty")
+        raise UnknownModel(f"model version {quoted(version)} is not served here; it must be {VERSION!r} or empty")
 
 
 def metadata(name: str) -> Any:

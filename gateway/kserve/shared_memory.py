@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipstream.errors import Exhausted, InvalidRequest
+from slipstream.errors import Exhausted, InvalidRequest, quoted
 
 FOLDER: Final = Path("/dev/shm")
 MAX_REGIONS: Final = 64  # of one tenant
@@ -51,14 +51,14 @@ class SharedMemoryRegions:
         if not region.name:
             raise InvalidRequest("name is empty; give the region a name")
         if region.name in regions:
-            raise InvalidRequest(f"region {region.name!r} is registered already; unregister it first")
+            raise InvalidRequest(f"region {quoted(region.name)} is registered already; unregister it first")
         if len(regions) >= MAX_REGIONS:
             raise Exhausted(f"{len(regions)} regions are registered, the most that can be; unregister one first")
         with _opened(self._path(region.key)) as (_, size):
             if not 0 < region.num_bytes <= size - region.offset:
                 raise InvalidRequest(
                     f"byte_size is {region.num_bytes} at offset {region.offset}; "
-                    f"it must lie within the {size} bytes of {region.key!r}"
+                    f"it must lie within the {size} bytes of {quoted(region.key)}"
                 )
         regions[region.name] = region
 
@@ -80,24 +80,24 @@ class SharedMemoryRegions:
         if not 0 < num_bytes <= min(MAX_READ_BYTES, region.num_bytes - offset) or offset < 0:
             raise InvalidRequest(
                 f"shared_memory_byte_size is {num_bytes} at offset {offset}; it must lie within the "
-                f"{region.num_bytes} bytes of region {name!r} and be <= {MAX_READ_BYTES}"
+                f"{region.num_bytes} bytes of region {quoted(name)} and be <= {MAX_READ_BYTES}"
             )
         with _opened(self._path(region.key)) as (descriptor, _):
             data = os.pread(descriptor, num_bytes, region.offset + offset)
         if len(data) < num_bytes:
-            raise InvalidRequest(f"region {name!r} has become shorter than it was registered; register it again")
+            raise InvalidRequest(f"region {quoted(name)} has become shorter than it was registered; register it again")
         return data
 
     def _find(self, tenant: str, name: str) -> Region:
         found = self._regions.get(tenant, {}).get(name)
         if found is None:
-            raise InvalidRequest(f"region {name!r} is not registered; SystemSharedMemoryRegister does it")
+            raise InvalidRequest(f"region {quoted(name)} is not registered; SystemSharedMemoryRegister does it")
         return found
 
     def _path(self, key: str) -> Path:
         match = _KEY.fullmatch(key)
         if match is None:
-            raise InvalidRequest(f"key is {key!r}; it must be the name of a region, of letters, digits and _ . -")
+            raise InvalidRequest(f"key is {quoted(key)}; it must be the name of a region, of letters, digits and _ . -")
         return self._folder / match[1]
 
 
@@ -107,11 +107,11 @@ def _opened(path: Path) -> Iterator[tuple[int, int]]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise InvalidRequest(f"key {path.name!r} cannot be opened: {error.strerror}") from error
+        raise InvalidRequest(f"key {quoted(path.name)} cannot be opened: {error.strerror}") from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise InvalidRequest(f"key {path.name!r} is no shared memory")
+            raise InvalidRequest(f"key {quoted(path.name)} is no shared memory")
         yield descriptor, found.st_size
     finally:
         os.close(descriptor)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tritonclient.grpc import service_pb2
 
-from slipstream.errors import InvalidRequest
+from slipstream.errors import InvalidRequest, quoted
 
 _LENGTH: Final = struct.Struct("<I")  # before each element of a BYTES tensor
 
@@ -38,9 +38,9 @@ def read_tensors(request: Any, specs: Sequence[TensorSpec], read_region: ReadReg
     for tensor in request.inputs:
         spec = known.get(tensor.name)
         if spec is None:
-            raise InvalidRequest(f"input {tensor.name!r} is not known; inputs are {', '.join(known)}")
+            raise InvalidRequest(f"input {quoted(tensor.name)} is not known; inputs are {', '.join(known)}")
         if tensor.name in values:
-            raise InvalidRequest(f"input {tensor.name!r} is given twice; give it once")
+            raise InvalidRequest(f"input {quoted(tensor.name)} is given twice; give it once")
         _check_type(tensor, spec)
         values[tensor.name] = _value(tensor, raw, read_region)
     if next(raw, None) is not None:
@@ -62,9 +62,13 @@ def output_tensor(name: str, values: Sequence[bytes]) -> tuple[Any, bytes]:
 
 def _check_type(tensor: Any, spec: TensorSpec) -> None:
     if tensor.datatype != spec.datatype:
-        raise InvalidRequest(f"input {tensor.name!r} has datatype {tensor.datatype!r}; it must be {spec.datatype}")
+        raise InvalidRequest(
+            f"input {quoted(tensor.name)} has datatype {quoted(tensor.datatype)}; it must be {spec.datatype}"
+        )
     if math.prod(tensor.shape) != 1 or any(size != 1 for size in tensor.shape):
-        raise InvalidRequest(f"input {tensor.name!r} has shape {list(tensor.shape)}; it must hold one element, as [1]")
+        raise InvalidRequest(
+            f"input {quoted(tensor.name)} has shape {list(tensor.shape)}; it must hold one element, as [1]"
+        )
 
 
 def _value(tensor: Any, raw: Any, read_region: ReadRegion) -> bytes | bool:
@@ -74,7 +78,7 @@ def _value(tensor: Any, raw: Any, read_region: ReadRegion) -> bytes | bool:
         return _typed(tensor)
     data = next(raw, None)
     if data is None:
-        raise InvalidRequest(f"input {tensor.name!r} has no content, neither its own nor in raw_input_contents")
+        raise InvalidRequest(f"input {quoted(tensor.name)} has no content, neither its own nor in raw_input_contents")
     return _parsed(tensor, data)
 
 
@@ -86,7 +90,9 @@ def _from_region(tensor: Any, read_region: ReadRegion) -> bytes:
 def _typed(tensor: Any) -> bytes | bool:
     contents = tensor.contents.bool_contents if tensor.datatype == "BOOL" else tensor.contents.bytes_contents
     if len(contents) != 1:
-        raise InvalidRequest(f"input {tensor.name!r} has {len(contents)} {tensor.datatype} contents; it must have 1")
+        raise InvalidRequest(
+            f"input {quoted(tensor.name)} has {len(contents)} {tensor.datatype} contents; it must have 1"
+        )
     value: bytes | bool = contents[0]
     return value
 
@@ -95,12 +101,12 @@ def _parsed(tensor: Any, data: bytes) -> bytes | bool:
     if tensor.datatype == "BOOL":
         if data not in (b"\0", b"\1"):
             raise InvalidRequest(
-                f"input {tensor.name!r} has {len(data)} bytes that are no BOOL; it must be one, 0 or 1"
+                f"input {quoted(tensor.name)} has {len(data)} bytes that are no BOOL; it must be one, 0 or 1"
             )
         return data == b"\1"
     if len(data) < _LENGTH.size or _LENGTH.unpack_from(data)[0] != len(data) - _LENGTH.size:
         raise InvalidRequest(
-            f"input {tensor.name!r} has {len(data)} bytes that are no BYTES element; "
+            f"input {quoted(tensor.name)} has {len(data)} bytes that are no BYTES element; "
             "it must be a length (4 bytes, little-endian) and so many bytes"
         )
     return data[_LENGTH.size :]

@@ -27,7 +27,7 @@ from gateway.openai.reply import ChoiceFormat, Reply
 from gateway.openai.request_fields import Asked
 from gateway.peers.tokenizer_store import TextTools
 from gateway.policy.tenants import Tenant
-from slipstream.errors import UnknownModel
+from slipstream.errors import UnknownModel, quoted
 from slipstream.exchange import ModelInfo
 from slipstream.text.chat_template import ChatTemplate
 
@@ -73,7 +73,7 @@ class OpenAiApi:
         for info in await self._gateway.models():
             if info.name == name:
                 return web.json_response(self._described(info))
-        raise UnknownModel(f"model {name!r} is not served here; GET /v1/models tells which are")
+        raise UnknownModel(f"model {quoted(name)} is not served here; GET /v1/models tells which are")
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, await self._read(request, ChatFields, _chat_choices))

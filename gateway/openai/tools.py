@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gateway.json_fields import InvalidField, JsonFields
+from slipstream.errors import quoted
 from slipstream.request import Grammar, GrammarKind
 
 NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -70,7 +71,7 @@ def _named(tools: list[Tool], name: str) -> Function:
         if tool.function.name == name:
             return tool.function
     known = ", ".join(tool.function.name for tool in tools) or "none"
-    raise InvalidField(f"tool_choice names {name!r}; the functions in `tools` are: {known}", "tool_choice")
+    raise InvalidField(f"tool_choice names {quoted(name)}; the functions in `tools` are: {known}", "tool_choice")
 
 
 def _call_schema(function: Function, place: str) -> dict[str, Any]:

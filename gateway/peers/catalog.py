@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gateway.peers.peers import VerifierLink, VerifierPool
 from gateway.peers.tokenizer_store import TextTools, TokenizerStore
-from slipstream.errors import InvalidRequest, Unavailable, UnknownModel
+from slipstream.errors import InvalidRequest, Unavailable, UnknownModel, quoted
 from slipstream.exchange import ModelInfo
 
 
@@ -32,7 +32,9 @@ class Catalog:
             raise InvalidRequest(f"model is ''; it must be one of {', '.join(sorted(known))}")
         chosen = name or next(iter(known))
         if chosen not in known:
-            raise UnknownModel(f"model {chosen!r} is not served here; it must be one of {', '.join(sorted(known))}")
+            raise UnknownModel(
+                f"model {quoted(chosen)} is not served here; it must be one of {', '.join(sorted(known))}"
+            )
         link = known[chosen]
         assert link.info is not None
         return ServedModel(link.info, self._tokenizers.of(link.address))
