@@ -67,9 +67,10 @@ def as_json_text(policies: Iterable[PolicyStatus]) -> str:
 
 def as_table(policies: Iterable[PolicyStatus]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("tenant", "temperature", "drafts", "why"):
-        table.add_column(name)
-    for name in ("seqs", "K", "outcomes", "tok/s", "without", "stand", "served"):
+    for name in ("tenant", "at T", "drafts"):
+        table.add_column(name, overflow="fold")
+    table.add_column("why", min_width=8)
+    for name in ("seqs", "K", "ahead", "tok/s", "plain", "stand", "served"):
         table.add_column(name, justify="right", no_wrap=True)
     for policy in policies:
         drafting = str(policy.num_draft_tokens), str(policy.fan_out)

@@ -84,7 +84,8 @@ def as_table(statuses: Sequence[ServiceStatus]) -> Table:
     for status in statuses:
         colour = "green" if status.is_serving else "red"
         health = Text(status.health, style=colour)
-        table.add_row(status.name, status.address, health, *held(status), *rates(status))
+        name = status.kind if status.name == status.address else status.name  # one that was named by its address only
+        table.add_row(name, status.address, health, *held(status), *rates(status))
     return table
 
 

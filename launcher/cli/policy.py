@@ -49,7 +49,7 @@ def described(tenant: Tenant) -> dict[str, object]:
 def as_table(file: Path, tenants: Tenants) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=f"{file}: good; {len(tenants.all)} tenant(s)")
     for name in ("tenant", "who drafts", "chosen by", "draft tokens", "mode"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=name != "who drafts")
     for tenant in tenants.all:
         table.add_row(
             tenant.name,
