@@ -72,6 +72,8 @@ STEPS = {
     "attention": python(20, "-m", "bench.bench_kernels", "--only", "attention"),
     "kernels": python(60, "-m", "bench.bench_kernels"),
     "draft_tests": python(45, *PYTEST, "-n", "4", f"{KERNEL_TESTS[0]}/test_draft_loop.py"),
+    "draft_step_tests": python(60, *PYTEST, "-n", "9", f"{KERNEL_TESTS[0]}/test_draft_step.py"),
+    "draft_step": python(75, "-m", "bench.bench_draft_step"),
     "draft_loop": python(50, "-m", "bench.bench_draft"),
     "decode": python(60, "-m", "bench.bench_decode"),
     "decode_trace": python(60, "-m", "bench.bench_decode", "--trace", "--tokens", "128"),

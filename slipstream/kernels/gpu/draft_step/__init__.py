@@ -1,0 +1,1 @@
+"""A whole draft step in one kernel, or in five a layer: the same phases, with barriers or launches between them."""

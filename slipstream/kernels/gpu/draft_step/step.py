@@ -1,0 +1,179 @@
+"""The draft step's launches: all phases of all layers in one persistent kernel, or each phase in a kernel of its own.
+
+Both read a phase's weights before they wait for the phase before it: weights depend on nothing.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import triton
+import triton.language as tl
+
+from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.draft_step.accumulate import add_down, add_output, load_down, load_output
+from slipstream.kernels.gpu.draft_step.attend import attend
+from slipstream.kernels.gpu.draft_step.barrier import Sync, arrive, wait
+from slipstream.kernels.gpu.draft_step.ends import embed, finish
+from slipstream.kernels.gpu.draft_step.operands import Cache, Rows, Scratch, Sizes, Weights
+from slipstream.kernels.gpu.draft_step.project import load_gate_up, load_qkv, make_activated, make_qkv
+from slipstream.kernels.gpu.launch import wait_for_inputs
+
+NUM_WARPS = 8
+
+
+class Phase(IntEnum):
+    EMBED = 0
+    QKV = 1
+    ATTEND = 2
+    OUTPUT = 3
+    GATE_UP = 4
+    DOWN = 5
+    FINISH = 6
+
+
+PER_LAYER = (Phase.QKV, Phase.ATTEND, Phase.OUTPUT, Phase.GATE_UP, Phase.DOWN)
+
+
+def phase_programs(phase: Phase, sizes: Sizes, num_rows: int) -> int:
+    """How many programs a phase has work for."""
+    programs = {
+        Phase.QKV: (sizes.heads + 2 * sizes.kv_heads) * (sizes.head_dim // 2 // sizes.pair_tile),
+        Phase.ATTEND: num_rows * sizes.kv_heads * sizes.splits,
+        Phase.OUTPUT: sizes.heads * -(-sizes.hidden // sizes.output_tile),
+        Phase.GATE_UP: -(-sizes.inner // sizes.inner_tile),
+        Phase.DOWN: -(-sizes.inner // sizes.down_depth) * -(-sizes.hidden // sizes.down_tile),
+    }
+    return programs.get(phase, num_rows)
+
+
+@triton.jit
+def _phase_kernel(
+    rows: Rows,
+    weights: Weights,
+    cache: Cache,
+    scratch: Scratch,
+    layer: tl.tensor,
+    SIZES: tl.constexpr,
+    PHASE: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """One phase of one layer; as many programs as it has work for."""
+    tile = tl.program_id(0)
+    if PHASE == 1:
+        low, high = load_qkv(weights, layer, tile, SIZES)
+        wait_for_inputs(OVERLAP)
+        make_qkv(low, high, layer, tile, rows, weights, cache, scratch, SIZES)
+    elif PHASE == 3:
+        weight = load_output(weights, layer, tile, SIZES)
+        wait_for_inputs(OVERLAP)
+        add_output(weight, tile, rows, scratch, SIZES)
+    elif PHASE == 4:
+        gate, up = load_gate_up(weights, layer, tile, SIZES)
+        wait_for_inputs(OVERLAP)
+        make_activated(gate, up, layer, tile, rows, weights, scratch, SIZES)
+    elif PHASE == 5:
+        weight = load_down(weights, layer, tile, SIZES)
+        wait_for_inputs(OVERLAP)
+        add_down(weight, tile, rows, scratch, SIZES)
+    else:
+        wait_for_inputs(OVERLAP)
+        if PHASE == 0:
+            embed(tile, tl.num_programs(0), rows, weights, scratch, SIZES)
+        elif PHASE == 2:
+            attend(layer, tile, tl.num_programs(0), rows, cache, scratch, SIZES)
+        else:
+            finish(tile, tl.num_programs(0), rows, weights, scratch, SIZES)
+
+
+@triton.jit
+def _draft_step_kernel(
+    rows: Rows,
+    weights: Weights,
+    cache: Cache,
+    scratch: Scratch,
+    sync: Sync,
+    SIZES: tl.constexpr,
+    QKV_TILES: tl.constexpr,
+    OUTPUT_TILES: tl.constexpr,
+    GATE_UP_TILES: tl.constexpr,
+    DOWN_TILES: tl.constexpr,
+) -> None:
+    """All phases of all layers; no more programs than can be resident at once, and at least one for every tile."""
+    tile = tl.program_id(0)
+    programs = tl.num_programs(0)
+    target = tl.load(sync.start)
+    patience = sync.patience
+    embed(tile, programs, rows, weights, scratch, SIZES)
+    arrive(sync)
+    for layer in range(SIZES.layers):
+        low, high = load_qkv(weights, layer, tile, SIZES)
+        target += programs
+        patience = wait(sync, target, patience)
+        if tile < QKV_TILES:
+            make_qkv(low, high, layer, tile, rows, weights, cache, scratch, SIZES)
+        arrive(sync)
+        target += programs
+        patience = wait(sync, target, patience)
+        attend(layer, tile, programs, rows, cache, scratch, SIZES)
+        arrive(sync)
+        weight = load_output(weights, layer, tile, SIZES)
+        target += programs
+        patience = wait(sync, target, patience)
+        if tile < OUTPUT_TILES:
+            add_output(weight, tile, rows, scratch, SIZES)
+        arrive(sync)
+        gate, up = load_gate_up(weights, layer, tile, SIZES)
+        target += programs
+        patience = wait(sync, target, patience)
+        if tile < GATE_UP_TILES:
+            make_activated(gate, up, layer, tile, rows, weights, scratch, SIZES)
+        arrive(sync)
+        weight = load_down(weights, layer, tile, SIZES)
+        target += programs
+        patience = wait(sync, target, patience)
+        if tile < DOWN_TILES:
+            add_down(weight, tile, rows, scratch, SIZES)
+        arrive(sync)
+    target += programs
+    wait(sync, target, patience)
+    if tile == 0:
+        tl.store(sync.start, target)  # every program has read it: each has arrived since
+    finish(tile, programs, rows, weights, scratch, SIZES)
+
+
+def launch_phase(
+    phase: Phase, layer: int, rows: Rows, weights: Weights, cache: Cache, scratch: Scratch, sizes: Sizes
+) -> None:
+    """One phase alone: `PER_LAYER` for each layer between EMBED and FINISH are a step."""
+    programs = phase_programs(phase, sizes, rows.num_rows)
+    _phase_kernel[(programs,)](
+        rows,
+        weights,
+        cache,
+        scratch,
+        layer,
+        SIZES=sizes,
+        PHASE=int(phase),
+        num_warps=NUM_WARPS,
+        **launch.overlap_options(),
+    )
+
+
+def launch_step(
+    rows: Rows, weights: Weights, cache: Cache, scratch: Scratch, sync: Sync, sizes: Sizes, num_programs: int
+) -> None:
+    """A whole step. All programs must be resident at once: `num_programs` is at most the GPU's multiprocessors."""
+    tiles = {f"{phase.name}_TILES": phase_programs(phase, sizes, 0) for phase in PER_LAYER if phase is not Phase.ATTEND}
+    assert max(tiles.values()) <= num_programs, f"{tiles} for {num_programs} programs"
+    _draft_step_kernel[(num_programs,)](
+        rows,
+        weights,
+        cache,
+        scratch,
+        sync,
+        SIZES=sizes,
+        **tiles,
+        num_warps=NUM_WARPS,
+        launch_cooperative_grid=True,
+    )

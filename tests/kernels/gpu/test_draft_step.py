@@ -1,0 +1,104 @@
+"""Draft steps of fused phases and of the persistent kernel agree with the model layer by layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from slipstream.cache.kv_cache import KVCache
+from slipstream.engine.draft_step import PlainStep
+from slipstream.engine.fused_step import FusedStep, PersistentStep
+from slipstream.models.config import ModelConfig
+from slipstream.models.llama import LlamaModel
+
+BLOCK_SIZE = 16
+PROGRAMS = 8
+SMALL = ModelConfig(
+    model_type="llama", vocab_size=64, hidden_size=80, intermediate_size=48, num_layers=1, num_heads=4, num_kv_heads=2,
+    head_dim=16, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
+)  # fmt: skip
+
+
+def make_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> LlamaModel:
+    generator = torch.Generator().manual_seed(3)
+    model = LlamaModel(config, dtype).to(device)
+    for parameter in model.parameters():
+        mean, std = (1, 0.1) if parameter.dim() == 1 else (0, parameter.shape[-1] ** -0.5)
+        parameter.data = (torch.randn(parameter.shape, generator=generator) * std + mean).to(device, dtype)
+    return model
+
+
+def make_cache(model: LlamaModel, num_blocks: int, seed: int = 4) -> KVCache:
+    cache = KVCache(model.config, num_blocks, BLOCK_SIZE, model.dtype, model.embedding.device)
+    generator = torch.Generator().manual_seed(seed)
+    cache._data.copy_(torch.randn(cache._data.shape, generator=generator))
+    return cache
+
+
+def make_rows(contexts: list[int], vocab: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids, context lengths and block tables: every row has blocks of its own, in no order."""
+    width = -(-max(contexts) // BLOCK_SIZE)
+    generator = torch.Generator().manual_seed(len(contexts))
+    tables = 1 + torch.randperm(width * len(contexts), generator=generator).view(len(contexts), width)
+    token_ids = torch.randint(vocab, (len(contexts),), generator=generator)
+    return token_ids.to(device), torch.tensor(contexts, device=device), tables.to(device)
+
+
+@torch.inference_mode()
+def check(make: type[FusedStep], contexts: list[int], dtype: torch.dtype, device: torch.device) -> None:
+    """Twice: the second step finds scratch memory, counters and the KV cache as the first one left them."""
+    model = make_model(SMALL, dtype, device)
+    reference = make_model(SMALL, torch.float32, device)
+    rows = make_rows(contexts, SMALL.vocab_size, device)
+    num_blocks, width = 1 + rows[2].numel(), rows[2].shape[1]
+    caches = make_cache(model, num_blocks), make_cache(reference, num_blocks)
+    fused = make(model, caches[0], 512, num_programs=PROGRAMS)
+    plain = PlainStep(reference, caches[1], width * BLOCK_SIZE)
+    for token_ids in (rows[0], rows[0].flip(0)):
+        expected = plain(token_ids, *rows[1:])
+        near(fused(token_ids, *rows[1:]), expected, dtype)
+        near(caches[0]._data, caches[1]._data, dtype)
+
+
+def near(output: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    error = ((output.float() - expected).norm() / expected.norm()).item()
+    assert error < (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("contexts", [[37], [1, 130, 16], pytest.param([*range(40, 60)], marks=pytest.mark.slow)])
+def test_fused_phases_are_the_model(contexts: list[int], device: torch.device) -> None:
+    check(FusedStep, contexts, torch.float32, device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("contexts", [[37], [1, 130, 64, 16], [*range(40, 60)], [300] * 40])
+@pytest.mark.parametrize("make", [FusedStep, PersistentStep])
+def test_compiled_steps_are_the_model(make: type[FusedStep], contexts: list[int], device: torch.device) -> None:
+    check(make, contexts, torch.bfloat16, device)
+
+
+@torch.inference_mode()
+def test_an_inert_row_writes_no_keys(device: torch.device) -> None:
+    model = make_model(SMALL, torch.float32, device)
+    token_ids, _, tables = make_rows([20, 20], SMALL.vocab_size, device)
+    cache = make_cache(model, 1 + tables.numel())
+    before = cache._data.clone()
+    step = FusedStep(model, cache, 512, num_programs=PROGRAMS)
+    hidden = step(token_ids, torch.tensor([20, 0], device=device), tables)
+    changed = (cache._data != before).any(-1).any(-1)  # [keys and values, layers, blocks, tokens]
+    assert {tuple(place) for place in changed.nonzero()[:, 2:].tolist()} == {(tables[0, 1].item(), 3)}
+    assert hidden.isfinite().all()
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+def test_a_barrier_that_never_opens_is_given_up_and_told(device: torch.device) -> None:
+    model = make_model(SMALL, torch.bfloat16, device)
+    rows = make_rows([20, 20], SMALL.vocab_size, device)
+    step = PersistentStep(model, make_cache(model, 1 + rows[2].numel()), 512, num_programs=PROGRAMS)
+    step(*rows)
+    assert step.error.item() == 0
+    step._sync.counter.sub_(1)
+    step._sync = step._sync._replace(patience=100)
+    step(*rows)
+    assert step.error.item() == 1
