@@ -11,6 +11,7 @@ from gateway.completion import Completion, Delta
 from gateway.gateway import Gateway, Running
 from gateway.messages import completion_from_wire, delta_to_wire, prompt_from_wire, samples_to_wire
 from gateway.policy.tenants import Tenant
+from gateway.refusals import refusing
 from slipstream.wire.model_info import model_info_to_wire
 from slipstream.wire.v1 import generation_pb2, generation_pb2_grpc
 
@@ -59,11 +60,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
             yield running
 
     def _read(self, request: generation_pb2.GenerateRequest, context: Context) -> tuple[Tenant, Completion]:
-        name = ""
-        try:
+        with refusing(self._gateway, request.request_id) as caller:
             tenant = tenant_of(self._gateway, context)
-            name = tenant.name
+            caller.tenant = tenant.name
             return tenant, identified(traced(completion_from_wire(request), context))
-        except Exception as error:
-            self._gateway.refuse(request.request_id, name, error)
-            raise

@@ -20,6 +20,7 @@ from gateway.kserve.inference import Inference
 from gateway.kserve.shared_memory import Region, SharedMemoryRegions
 from gateway.kserve.stream import InferStream
 from gateway.policy.tenants import Tenant
+from gateway.refusals import refusing
 from slipstream.version import version
 
 SERVICE_NAME: Final = str(pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name)
@@ -107,23 +108,17 @@ class KServeServicer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
     TraceSetting = LogSettings = _not_served
 
     def _caller(self, context: Context, request_id: str) -> Tenant:
-        try:
+        with refusing(self._gateway, request_id):
             return tenant_of(self._gateway, context)
-        except Exception as error:
-            self._gateway.refuse(request_id, "", error)
-            raise
 
     def _read(self, tenant: Tenant, request: Any, context: Context) -> InferRequest:
         def read_region(name: str, offset: int, num_bytes: int) -> bytes:
             shared_memory.check_local(context.peer())
             return self._regions.read(tenant.name, name, offset, num_bytes)
 
-        try:
+        with refusing(self._gateway, request.id, tenant.name):
             found = read_infer_request(request, read_region)
             return replace(found, completion=traced(found.completion, context))
-        except Exception as error:
-            self._gateway.refuse(request.id, tenant.name, error)
-            raise
 
     def _local(self, context: Context) -> str:
         """The name of a tenant that calls from this machine."""

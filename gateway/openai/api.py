@@ -27,6 +27,7 @@ from gateway.openai.reply import ChoiceFormat, Reply
 from gateway.openai.request_fields import Asked
 from gateway.peers.tokenizer_store import TextTools
 from gateway.policy.tenants import Tenant
+from gateway.refusals import refusing
 from slipstream.errors import UnknownModel, quoted
 from slipstream.exchange import ModelInfo
 from slipstream.text.chat_template import ChatTemplate
@@ -82,18 +83,14 @@ class OpenAiApi:
         return await self._answer(request, await self._read(request, CompletionFields, _completion_choices))
 
     async def _read(self, request: web.Request, kind: type[BodyT], make_choices: MakeChoices[BodyT]) -> _Call:
-        request_id, name = request[REQUEST_ID], ""
-        try:
+        request_id = request[REQUEST_ID]
+        with refusing(self._gateway, request_id):
             tenant = self._tenant(request)
-            name = tenant.name
-            body = await read_json(kind, await request.read())
+        content = await request.read()  # one that is too long is no request yet
+        with refusing(self._gateway, request_id, tenant.name):
+            body = await read_json(kind, content)
             asked = body.read()
             model = self._gateway.catalog.find(body.model)
-        except web.HTTPException:
-            raise  # a body that is too long: not read, and no request yet
-        except Exception as error:
-            self._gateway.refuse(request_id, name, error)
-            raise
         traceparent = request.headers.get(TRACEPARENT, "")
         completions = tuple(
             replace(completion, request_id=request_id, traceparent=traceparent) for completion in asked.completions
