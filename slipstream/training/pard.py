@@ -54,6 +54,7 @@ class PardTraining(Distillation):
         learned = self._learned(layout, rows)
         wanted = self._states.of(rows)[:, self._within(layout)].flatten(0, 1)[learned]
         hidden = packed_hidden(self.draft, layout, token_ids, self.settings.mask_token, self._parts)
+        weigh_masks(hidden, layout, self.settings.mask_weight)
         return hidden.flatten(0, 1)[learned], wanted
 
     def _layout(self) -> ParallelLayout:
@@ -71,3 +72,13 @@ class PardTraining(Distillation):
     def _within(self, layout: ParallelLayout) -> torch.Tensor:
         """Positions, those past the text moved into it: nobody learns there."""
         return layout.positions.clamp_max(self.token_ids.shape[1] - 1)
+
+
+def weigh_masks(
+    hidden: torch.Tensor,  # [rows, packed length, hidden]
+    layout: ParallelLayout,
+    weight: float,
+) -> None:
+    """From now on the gradient of masks' states counts `weight` of what it is."""
+    weights = torch.where(layout.groups > 0, weight, 1.0)[:, None].to(hidden.dtype)
+    hidden.register_hook(lambda gradient: gradient * weights)  # type: ignore[no-untyped-call]

@@ -94,6 +94,7 @@ class PardSettings:
     num_layers: int = 4  # of one that begins as layers of the target; else it has those of its draft
     draft_vocab_size: int = 12288  # likewise
     num_parallel: int = 8  # draft tokens of one pass that it learns to make
+    mask_weight: float = 0.5  # of a mask in the loss, a token's being 1: the higher, the less is it a draft LM
     mask_token: int = 16  # stands where they will; SmolLM2's `<empty_output>`, which no text holds
     loss: str = "lk_hybrid"
     temperature: float = 1.0  # of the distributions that the loss compares
@@ -111,6 +112,8 @@ class PardSettings:
         counts = ("num_layers", "draft_vocab_size", "train_tokens", "batch", "loss_chunk", "num_draft_tokens")
         _require_positive(self, "num_parallel", *counts)
         assert self.objective  # validates loss and temperature
+        if not 0 < self.mask_weight <= 1:
+            raise ValueError(f"mask_weight is {self.mask_weight}; it must be in (0, 1]")
         if self.mask_token < 0:
             raise ValueError(f"mask_token is {self.mask_token}; it must be a token id, >= 0")
         if not self.learning_rate > 0 or self.weight_decay < 0:

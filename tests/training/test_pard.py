@@ -14,7 +14,8 @@ from slipstream.training.chat_frame import ChatFrame
 from slipstream.training.draft_model import draft_from_target
 from slipstream.training.generate import Chats, Prompt, WritingSettings, write_chats
 from slipstream.training.held_out import HeldOut
-from slipstream.training.pard import PardTraining
+from slipstream.training.pard import PardTraining, weigh_masks
+from slipstream.training.pard_layout import ParallelLayout
 from slipstream.training.settings import PardSettings
 from slipstream.training.slices import Progress
 
@@ -65,6 +66,15 @@ def test_text_that_the_target_did_not_write_is_not_learned_from(target: LlamaMod
     few = Chats(chats.token_ids, chats.answers & (torch.arange(LENGTH) < LENGTH // 2))
     fewer = training(target, few).train_step(torch.arange(8))
     assert 0 < fewer[2] < 0.7 * sums[2]
+
+
+def test_masks_count_less_than_tokens() -> None:
+    layout = ParallelLayout.of(3, [torch.tensor([2, 0])])
+    hidden = torch.ones(2, 5, 4, requires_grad=True)
+    weigh_masks(hidden, layout, 0.5)
+    hidden.sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad[1, :, 0].tolist() == [1, 1, 1, 0.5, 0.5]
 
 
 def test_keeping_the_targets_states_changes_nothing(target: LlamaModel, chats: Chats) -> None:
