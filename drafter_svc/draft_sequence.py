@@ -14,14 +14,14 @@ from itertools import count
 from drafter_svc.commit_order import CommitOrder
 from drafter_svc.draft_bounds import DraftBounds
 from drafter_svc.enumeration import Outcome, OutcomeHistory
-from drafter_svc.feature_feed import FeatureFeed, FeatureRows
-from drafter_svc.path import Path
+from drafter_svc.feature_feed import FeatureFeed
+from drafter_svc.feeding import Feeding
+from drafter_svc.path import Path, submitted_next
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal
 from slipstream.cache.block_pool import BlockPool
 from slipstream.cache.block_table import BlockTable
 from slipstream.exchange import Commit, Draft, DraftToken, LawKind, Update
 from slipstream.request import SequenceRequest
-from slipstream.sampling.philox import derive_key
 from slipstream.sampling.token_rules import make_token_rules
 
 
@@ -38,13 +38,7 @@ class DraftSequence:
         self.request = request
         self.adapter = adapter
         self.committed = list(request.token_ids)
-        self.drawing = Drawing(
-            sampling=request.sampling,
-            mode=request.mode,
-            seed=request.seed,
-            draft_key=derive_key(request.seed, request.nonce),
-            sample_index=request.sample_index,
-        )
+        self.drawing = Drawing.of(request)
         sampling = request.sampling
         stops = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else limits.eos_token_ids))
         self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, stops)
@@ -56,8 +50,8 @@ class DraftSequence:
         self.branches: list[Path] = []
         self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
         self.features = FeatureFeed(limits.feature_size)
+        self.feeding = Feeding(self.committed, self.features, feeds_drawn=limits.feeds_drawn)
         self._bounds = DraftBounds(request, limits)
-        self._feeds_drawn = limits.feeds_drawn
         self._pool = pool
         self._stop_below = stop_below
         self._draw_numbers = count(request.epoch << 32)
@@ -85,24 +79,9 @@ class DraftSequence:
         reach = min(self._reach(), len(self.trunk.outcomes) - 1)
         return [outcome for outcome in self.pending if outcome.num_accepted <= reach]
 
-    def tokens_to_feed(self, path: Path) -> list[int]:
-        """What stands before the next token to draw and has no KV; the last token always, since its logits are lost."""
-        start = self.start_of(path)
-        drafted = path.tokens[max(0, start - len(self.committed)) :]
-        return self.committed[start:] + [token.token_id for token in drafted]
-
-    def start_of(self, path: Path) -> int:
-        return min(path.num_computed, len(self.committed) + len(path.tokens) - 1)
-
     def num_to_feed(self, path: Path) -> int:
-        """Of these, how many one row may feed now."""
-        num_committed = len(self.committed)
-        end = num_committed + len(path.tokens)
-        return self.features.most_tokens(self.start_of(path), end, num_committed, waits=path is self.trunk)
-
-    def features_to_feed(self, path: Path, num_tokens: int) -> FeatureRows | None:
-        start = self.start_of(path)
-        return self.features.rows_for(start, start + num_tokens, len(self.committed))
+        """How many of its tokens one row may feed now."""
+        return self.feeding.num_tokens(path, waits=path is self.trunk)
 
     # What happens
 
@@ -121,12 +100,10 @@ class DraftSequence:
 
     def take(self, path: Path, proposals: Sequence[Proposal], end: int) -> None:
         """A step has fed `path` up to position `end` and drawn `proposals`."""
-        if self.start_of(path) <= path.num_by_target and end <= self.features.num_fed_by_target(len(self.committed)):
-            path.num_by_target = end
+        self.feeding.mark_target_fed(path, end)
         was_complete = path.is_complete
         path.take(proposals, self._stop_below)
-        num_fed = max(0, len(proposals) - 1) if self._feeds_drawn else 0
-        path.num_computed = min(end + num_fed, len(self.committed) + len(path.tokens))
+        self.feeding.mark_computed(path, end, len(proposals))
         if path is self.trunk and path.is_complete and not was_complete:
             self._enumerate()
 
@@ -195,7 +172,7 @@ class DraftSequence:
     def _advance(self, new: Sequence[int]) -> None:
         paths = [self.trunk, *self.branches]
         alive = [path for path in paths if path.common_length(new) == len(new)]
-        trunk = self._next_trunk(alive, len(new))
+        trunk = submitted_next(alive, len(new)) or self._new_path()
         branches = [path for path in alive if path is not trunk and path.is_guessed(len(new))]
         donor = max((trunk, *paths), key=lambda path: self._usable_kv(path, new))
         usable = self._usable_kv(donor, new)
@@ -218,17 +195,6 @@ class DraftSequence:
             trunk.num_computed = min(trunk.num_computed, trunk.num_by_target)
         self.trunk, self.branches = trunk, branches
         self._begin_round()
-
-    def _next_trunk(self, alive: Sequence[Path], num_new: int) -> Path:
-        """The path that the verifier submits next.
-
-        A trunk may have been extended by what a branch had guessed; then the branch's tokens were drawn first, and the
-        verifier goes by the order of draws.
-        """
-        drawn = [path for path in alive if len(path.tokens) > num_new and not path.is_guessed(num_new)]
-        ended = [path for path in alive if len(path.tokens) == num_new]
-        found = drawn or ended
-        return found[-1] if found else self._new_path()
 
     def _usable_kv(self, path: Path, new: Sequence[int]) -> int:
         computed = path.num_by_target if self.features.is_needed else path.num_computed

@@ -9,73 +9,20 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from drafter_svc.adapters import AdapterAnswer, AdapterOrder, Adapters
+from drafter_svc.adapters import Adapters
 from drafter_svc.config import RowLimits
 from drafter_svc.draft_sequence import DraftSequence
+from drafter_svc.events import Closed, Committed, Event, Opened, Ordered, Output, StreamEnded, StreamId, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.planning import Plan, Planner
 from drafter_svc.proposers.proposer import Proposer
 from slipstream.cache.block_pool import BlockPool
 from slipstream.errors import Exhausted, InvalidRequest, UnknownModel, VocabularyMismatch
-from slipstream.exchange import CommitBatch, Draft, DraftBatch, Features, ModelInfo, SequenceFailure, Update
+from slipstream.exchange import Draft, DraftBatch, Features, ModelInfo, SequenceFailure
 from slipstream.request import SequenceRequest
 from slipstream.timeline import NO_TIMELINE, Timeline
-
-StreamId = int
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    stream: StreamId
-    request: SequenceRequest
-    received: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True, slots=True)
-class Updated:
-    stream: StreamId
-    update: Update
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    stream: StreamId
-    batch: CommitBatch
-    received: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The target's features of committed tokens."""
-
-    stream: StreamId
-    features: tuple[Features, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    stream: StreamId
-    sequence_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnded:
-    stream: StreamId
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """Something about adapters, of a call of its own, which is answered by its number."""
-
-    stream: StreamId
-    order: AdapterOrder
-
-
-Event = Opened | Updated | Committed | Told | Closed | StreamEnded | Ordered
-Message = DraftBatch | SequenceFailure | AdapterAnswer
-Output = list[tuple[StreamId, Message]]
 
 
 class Drafter:

@@ -84,3 +84,15 @@ class Path:
         """Gives the KV back; the tokens stay."""
         self.table.release()
         self.num_computed = self.num_by_target = 0
+
+
+def submitted_next(alive: Sequence[Path], num_new: int) -> Path | None:
+    """Of paths that agree with `num_new` tokens that are to be committed, the one that the verifier submits next.
+
+    A trunk may have been extended by what a branch had guessed; then the branch's tokens were drawn first, and the
+    verifier goes by the order of draws.
+    """
+    drawn = [path for path in alive if len(path.tokens) > num_new and not path.is_guessed(num_new)]
+    ended = [path for path in alive if len(path.tokens) == num_new]
+    found = drawn or ended
+    return found[-1] if found else None

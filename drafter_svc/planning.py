@@ -84,7 +84,7 @@ class Planner:
         for branch, sequence in sorted(unfinished, key=lambda pair: -pair[0].probability):
             num_tokens = sequence.num_to_feed(branch)
             end = self._end(sequence, branch, num_tokens)
-            if end - sequence.start_of(branch) > self._left(plan):
+            if end - sequence.feeding.start(branch) > self._left(plan):
                 return
             if _grow(branch, end):
                 self._add(plan, sequence, branch, num_tokens)
@@ -119,7 +119,7 @@ class Planner:
         return True
 
     def _add(self, plan: Plan, sequence: DraftSequence, path: Path, num_tokens: int) -> None:
-        token_ids, start = sequence.tokens_to_feed(path), sequence.start_of(path)
+        token_ids, start = sequence.feeding.token_ids(path), sequence.feeding.start(path)
         num_wanted = self._num_wanted(sequence, path, num_tokens)
         is_whole = num_wanted > 0
         row = Row(
@@ -132,7 +132,7 @@ class Planner:
             num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if is_whole else 0,
             rules=sequence.rules,
             drafted=[token.token_id for token in path.tokens] if sequence.rules else (),
-            features=sequence.features_to_feed(path, num_tokens),
+            features=sequence.feeding.features(path, num_tokens),
             adapter=sequence.adapter,
         )
         plan.rows.append(PlannedRow(sequence, path, row))
@@ -141,14 +141,14 @@ class Planner:
     def _end(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
         """Where the KV ends that a row of `num_tokens` writes. What lies past its tokens never counts as computed."""
         num_past = max(0, self._own.at_once(self._num_wanted(sequence, path, num_tokens)) - 1)
-        return sequence.start_of(path) + num_tokens + num_past
+        return sequence.feeding.start(path) + num_tokens + num_past
 
     def _num_wanted(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
         """Draft tokens to ask of a row that feeds `num_tokens`; none before all that stands before them is fed.
 
         One more than the path's goal tells what may become final after all of it, for which branches are begun.
         """
-        if sequence.start_of(path) + num_tokens < len(sequence.committed) + len(path.tokens):
+        if sequence.feeding.start(path) + num_tokens < len(sequence.committed) + len(path.tokens):
             return 0
         num_past_goal = 1 if self._own.feeds_drawn and sequence.fan_out else 0
         return max(1, path.goal - len(path.tokens) + num_past_goal)

@@ -11,7 +11,8 @@ from pathlib import Path
 from drafter_svc.adapter_folder import AdapterFolder
 from drafter_svc.adapters import LoadAdapter
 from drafter_svc.config import DrafterConfig
-from drafter_svc.drafter import Drafter, Event, Output
+from drafter_svc.drafter import Drafter
+from drafter_svc.events import Event, Output
 from drafter_svc.proposers import make_proposer
 from drafter_svc.servicer import DrafterServicer
 from drafter_svc.warm_up import warm_up

@@ -14,7 +14,7 @@ import grpc
 from drafter_svc.adapter_calls import AdapterCalls
 from drafter_svc.adapter_folder import AdapterFolder
 from drafter_svc.adapters import AdapterAnswer
-from drafter_svc.drafter import Closed, Committed, Event, Opened, Ordered, Output, StreamEnded, StreamId, Told, Updated
+from drafter_svc.events import Closed, Committed, Event, Opened, Ordered, Output, StreamEnded, StreamId, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from drafter_svc.adapters import AdapterStore
 from slipstream.exchange import DraftToken
 from slipstream.kernels.draft_choice import Kind, settings_of
-from slipstream.request import SamplingParams, VerificationMode
+from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
+from slipstream.sampling.philox import derive_key
 from slipstream.sampling.token_rules import TokenRules
 
 
@@ -26,6 +27,16 @@ class Drawing:
     seed: int  # key of the RESIDUAL noise, which the verifier shares
     draft_key: int  # key of the DRAFT noise, nobody else's
     sample_index: int
+
+    @classmethod
+    def of(cls, request: SequenceRequest) -> Drawing:
+        return cls(
+            sampling=request.sampling,
+            mode=request.mode,
+            seed=request.seed,
+            draft_key=derive_key(request.seed, request.nonce),
+            sample_index=request.sample_index,
+        )
 
     @property
     def carries_law(self) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drafter_svc.config import DrafterConfig
-from drafter_svc.drafter import Committed, Drafter, Opened, Told
+from drafter_svc.drafter import Drafter
+from drafter_svc.events import Committed, Opened, Told
 from drafter_svc.service import make_drafter
 from gateway.policy.tenants import EAGLE3, NONE
 from launcher.evaluation.asked import Asked, Candidate

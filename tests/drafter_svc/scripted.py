@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from drafter_svc.config import RowLimits
-from drafter_svc.drafter import Committed, Drafter, Opened
+from drafter_svc.drafter import Drafter
+from drafter_svc.events import Committed, Opened
 from drafter_svc.proposers.draft_model import NAME, DraftModel
 from drafter_svc.proposers.proposer import Limits, Proposer
 from drafter_svc.proposers.token_choice import TokenChoice

@@ -29,7 +29,7 @@ class Driven:
     def feed(self, path: Path, *token_ids: int, outcomes: Sequence[int] = (0, 6, 7, 8)) -> None:
         """Draws these tokens one step after the other."""
         for token_id in token_ids:
-            end = self.sequence.start_of(path) + self.sequence.num_to_feed(path)
+            end = self.sequence.feeding.start(path) + self.sequence.num_to_feed(path)
             path.table.grow(end)
             self.sequence.take(path, [Proposal(DraftToken(token_id, LawKind.ONE_HOT), tuple(outcomes))], end)
 
@@ -66,7 +66,7 @@ def test_the_branch_that_came_true_is_the_new_trunk_with_its_kv_and_what_was_sen
     driven.commit(6, 7, 8, 6)
     assert driven.sequence.trunk is branch
     assert (ids(branch), branch.is_complete, branch.has_unsent) == ([9, 10, 11], True, False)
-    assert driven.sequence.tokens_to_feed(branch) == [11]
+    assert driven.sequence.feeding.token_ids(branch) == [11]
     assert list(driven.sequence.drafts()) == []
 
 
@@ -91,14 +91,14 @@ def test_a_miss_keeps_the_kv_of_what_agreed_and_releases_the_rest(driven: Driven
     driven.branch(0, 2)
     driven.commit(6, 7, 3)
     assert ids(driven.sequence.trunk) == []
-    assert driven.sequence.tokens_to_feed(driven.sequence.trunk) == [3]
+    assert driven.sequence.feeding.token_ids(driven.sequence.trunk) == [3]
     assert driven.pool.num_used == 2
     assert driven.sequence.branches == []
 
 
 def test_a_commit_that_leaves_the_trunk_early_is_fed_from_there(driven: Driven) -> None:
     driven.commit(6, 3, 7, 8)
-    assert driven.sequence.tokens_to_feed(driven.sequence.trunk) == [3, 7, 8]
+    assert driven.sequence.feeding.token_ids(driven.sequence.trunk) == [3, 7, 8]
 
 
 def test_a_commit_along_the_trunk_keeps_trunk_and_the_branches_that_leave_it_later(driven: Driven) -> None:
@@ -157,7 +157,7 @@ def test_a_branch_whose_kv_was_taken_after_it_was_sent_still_comes_true(driven: 
     assert branch.table.block_ids == []
     driven.commit(6, 7, 8, 6)
     assert (driven.sequence.trunk, ids(branch)) == (branch, [9, 10, 11])
-    assert driven.sequence.tokens_to_feed(branch) == [6, 9, 10, 11]  # the old trunk had the rest
+    assert driven.sequence.feeding.token_ids(branch) == [6, 9, 10, 11]  # the old trunk had the rest
 
 
 def test_an_unfinished_branch_whose_kv_was_taken_is_gone(driven: Driven) -> None:
@@ -213,7 +213,7 @@ def test_a_starved_sequence_has_no_work_and_no_kv(driven: Driven) -> None:
     assert driven.sequence.ready_outcomes() == []
     driven.commit(6)
     driven.sequence.starved = False
-    assert driven.sequence.tokens_to_feed(driven.sequence.trunk) == [*PROMPT, 6, 7, 8]
+    assert driven.sequence.feeding.token_ids(driven.sequence.trunk) == [*PROMPT, 6, 7, 8]
 
 
 @pytest.mark.parametrize(("ignore_eos", "forbidden"), [(False, {3, 9}), (True, {3})])

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_svc.drafter import Closed, StreamEnded, Updated
+from drafter_svc.events import Closed, StreamEnded, Updated
 from slipstream.errors import Exhausted, InvalidRequest, VocabularyMismatch
 from slipstream.exchange import LAW_TOTAL, Commit, Draft, LawKind, SequenceFailure, Update
 from slipstream.request import FinishReason, SequenceRequest, VerificationMode
@@ -188,7 +188,7 @@ def test_in_ratio_mode_no_drafted_token_depends_on_the_noise_that_guesses_outcom
 ) -> None:
     def trunks(seed: int, mode: VerificationMode) -> list[list[int]]:
         # The key of the DRAFT noise is held, so the seed only moves the RESIDUAL noise.
-        monkeypatch.setattr("drafter_svc.draft_sequence.derive_key", lambda seed, nonce: derive_key(1, nonce))
+        monkeypatch.setattr("drafter_svc.proposers.proposer.derive_key", lambda seed, nonce: derive_key(1, nonce))
         setup = Setup()
         setup.open(request(seed=seed, mode=mode, num_draft_tokens=8, fan_out=3))
         return drafted(setup.drafts())

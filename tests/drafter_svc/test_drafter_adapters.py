@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from drafter_svc.adapters import AdapterAnswer, ListAdapters, LoadAdapter, UnloadAdapter
-from drafter_svc.drafter import Closed, Ordered, StreamEnded
+from drafter_svc.events import Closed, Ordered, StreamEnded
 from drafter_svc.proposers.draft_model import DraftModel
 from drafter_svc.proposers.proposer import Limits
 from slipstream.engine.batch import Chunk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drafter_svc.config import AdapterSettings, DrafterConfig
-from drafter_svc.drafter import Opened
+from drafter_svc.events import Opened
 from drafter_svc.service import make_drafter
 from slipstream.config import EngineConfig
 from slipstream.errors import CheckpointError

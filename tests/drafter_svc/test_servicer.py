@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from drafter_svc.adapters import AdapterAnswer, UnloadAdapter
-from drafter_svc.drafter import Closed, Committed, Event, Opened, Ordered, StreamEnded, Told, Updated
+from drafter_svc.events import Closed, Committed, Event, Opened, Ordered, StreamEnded, Told, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.servicer import Context, DrafterServicer
 from slipstream.errors import UnknownModel, VocabularyMismatch

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from drafter_svc.config import RowLimits
-from drafter_svc.drafter import Drafter, Told
+from drafter_svc.drafter import Drafter
+from drafter_svc.events import Told
 from drafter_svc.proposers.eagle3 import NAME, Eagle3Drafts, load_eagle3_drafts
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from scipy import stats
 
-from drafter_svc.drafter import Closed
+from drafter_svc.events import Closed
 from drafter_svc.proposers import pard
 from drafter_svc.proposers.pard import NAME, ParallelDraft, load_parallel_draft
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal, Row
