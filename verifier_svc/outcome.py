@@ -49,11 +49,21 @@ class PassOutcome:
 
 
 @dataclass(slots=True)
+class StepWork:
+    """What a step computed and how long it took."""
+
+    passes: Sequence[Pass]
+    seconds: float
+    verify_seconds: float
+
+
+@dataclass(slots=True)
 class StepOutcome:
     passes: Sequence[PassOutcome] = ()  # those that committed
     scores: Mapping[int, Sequence[PromptLogprobs]] = field(default_factory=dict)  # by stream
     features: Mapping[int, Sequence[Features]] = field(default_factory=dict)  # by stream
     report: StepReport = field(default_factory=StepReport)
+    work: StepWork | None = None  # None: nothing was computed
 
 
 def tell(

@@ -24,7 +24,7 @@ from verifier_svc.meanwhile import HANDS_OFF_SECONDS, Send, TakeIn, may_come_dur
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
-from verifier_svc.outcome import PassOutcome, StepOutcome, tell
+from verifier_svc.outcome import PassOutcome, StepOutcome, StepWork, tell
 from verifier_svc.verify_pass import Pass, take_scores
 from verifier_svc.waiting import next_start
 
@@ -129,8 +129,7 @@ class Verifier:
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
         if ahead is not None:
             self._ahead = ahead.after(running.passes, verdicts, self._clock())
-        outcome.report = self._report(running.passes, started)
-        self.metrics.record_step(outcome.report, num_sequences=len(running.passes), verify_seconds=verify_seconds)
+        outcome.work = StepWork(running.passes, self._clock() - started, verify_seconds)
         if self._send is None:
             return self._tell(outcome)
         self._untold = outcome
@@ -164,6 +163,11 @@ class Verifier:
                 self._send(outputs)
 
     def _tell(self, outcome: StepOutcome) -> list[StreamOutput] | None:
+        work = outcome.work
+        if work is not None:
+            outcome.report = self._report(work)
+            count = len(work.passes)
+            self.metrics.record_step(outcome.report, num_sequences=count, verify_seconds=work.verify_seconds)
         return tell(outcome, self.sequences.take_failures(), self.metrics)
 
     @property
@@ -229,12 +233,12 @@ class Verifier:
             self.sequences.forget(active)
         return [PassOutcome(one, verdict, taken, base, hit, waited, is_first)]
 
-    def _report(self, passes: Sequence[Pass], started: float) -> StepReport:
+    def _report(self, work: StepWork) -> StepReport:
         return StepReport(
             num_running=self.num_running,
             num_waiting=self.num_waiting,
-            num_tokens=sum(one.num_tokens for one in passes),
-            step_us=round((self._clock() - started) * 1e6),
+            num_tokens=sum(one.num_tokens for one in work.passes),
+            step_us=round(work.seconds * 1e6),
             kv_blocks_used=self.pool.num_used,
             kv_blocks_total=self.pool.num_blocks,
         )

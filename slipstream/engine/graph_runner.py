@@ -31,10 +31,11 @@ from slipstream.engine.step_graphs import StepGraphs
 from slipstream.engine.step_times import StepTimes
 from slipstream.engine.successor import Successor
 from slipstream.kernels.gpu.check_table import Needs, check_words, sequence_columns
-from slipstream.kernels.gpu.verification import to_verdicts, verify
+from slipstream.kernels.gpu.verification import verify
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import AskedRows, with_logprobs
+from slipstream.sampling.verification import verdict_of
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 
@@ -83,7 +84,7 @@ class GraphRunner(StepGraphs):
         self.num_graph_steps[bucket] += 1
         name = f"{len(chunks)} sequences in {bucket.num_tokens} x {bucket.num_seqs}" if self._timeline.is_on else ""
         with self._timeline.span("schedule", "build"):
-            needs = Needs.of(words)
+            needs = Needs.of_checks(checks, words)
             self._write(bucket, chunks, checks, words, needs)
         result, launched = self._results.take(), self._times.launched(bucket)
         with self._timeline.span("launch", name):
@@ -94,7 +95,9 @@ class GraphRunner(StepGraphs):
         def verdicts_of_step() -> list[Verdict]:
             self._wait(result, name)
             self._times.ended(bucket, launched)
-            return with_logprobs(to_verdicts(checks, result.on_host), checks, scores)
+            numbers = result.numbers[: len(checks)].tolist()
+            verdicts = [verdict_of(check, *decided) for check, decided in zip(checks, numbers, strict=True)]
+            return with_logprobs(verdicts, checks, scores)
 
         return verdicts_of_step
 
@@ -122,7 +125,7 @@ class GraphRunner(StepGraphs):
         def outcomes_of_step() -> list[tuple[int, int]]:
             self._wait(result, name)
             self._times.ended(bucket, launched)
-            return [(accepted, token) for accepted, token in result.on_host[:num_seqs].tolist()]
+            return [(accepted, token) for accepted, token in result.numbers[:num_seqs].tolist()]
 
         return outcomes_of_step
 

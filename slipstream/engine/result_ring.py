@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 NUM_PLACES = 2  # a step and the one launched behind it
@@ -17,7 +19,8 @@ class Result:
         """`timed`: the GPU's time can be asked for, at the price of one more call into the driver."""
         self._decided = decided  # [most_seqs, 2] int32, on the device
         on_gpu = decided.is_cuda
-        self.on_host = torch.zeros_like(decided, device="cpu", pin_memory=on_gpu)
+        self._on_host = torch.zeros_like(decided, device="cpu", pin_memory=on_gpu)
+        self.numbers: npt.NDArray[np.int32] = self._on_host.numpy()  # [most_seqs, 2], once it has been waited for
         self._start = _event(timed) if on_gpu else None
         self._end = _event(timed) if on_gpu else None
         self._timed = timed and on_gpu
@@ -29,7 +32,7 @@ class Result:
 
     def read(self) -> None:
         """The step is launched; what it decides will be copied."""
-        self.on_host.copy_(self._decided, non_blocking=True)
+        self._on_host.copy_(self._decided, non_blocking=True)
         if self._end is not None:
             self._end.record()
 
