@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def load_recorded(file: Path = MIXED_LOAD) -> list[Recorded]:
 
 def stretch(recorded: Sequence[Recorded], streams: int, rounds: float) -> list[Recorded]:
     """As many of them as so many streams take up `rounds` times, in whole periods."""
-    periods = max(1, round(streams * rounds / PERIOD))
+    periods = math.ceil(streams * rounds / PERIOD)
     return list(islice(cycle(recorded), periods * PERIOD))
 
 
