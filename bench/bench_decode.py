@@ -77,15 +77,16 @@ async def measure(address: str, streams: int, num_tokens: int) -> None:
     print(f"{streams:>3} streams: {rate:.1f} tok/s, {1e3 * streams / rate:.3f} ms a token ({total} tokens)", flush=True)
 
 
-async def measure_beside_prefill(address: str, streams: int, num_tokens: int, prompt_tokens: int) -> None:
-    """Time per token of the streams before, while and after another one's prompt is computed."""
+async def measure_beside_prefill(address: str, num_tokens: int, prompt_tokens: int, prompt: int) -> None:
+    """Time per token of 8 streams before, while and after another one's prompt is computed, no cached one."""
+    streams = 8
     async with grpc.aio.insecure_channel(address) as channel:
         stub = rpc.GenerationStub(channel)
         decoding = asyncio.gather(*(ask(stub, i, num_tokens) for i in range(streams)))
         await asyncio.sleep(DECODING_SECONDS)
         began = time.perf_counter()
-        prompt = await ask(stub, streams, 1, prompt_tokens)
-        ended = prompt[-1][0]
+        answer = await ask(stub, streams + prompt, 1, prompt_tokens)
+        ended = answer[-1][0]
         arrivals = await decoding
     alone = [gap for at, gap in token_gaps(arrivals) if at < began or at > ended + DECODING_SECONDS / 4]
     beside = [gap for at, gap in token_gaps(arrivals) if began < at - gap and at < ended]
@@ -127,14 +128,15 @@ def main() -> None:
         options += ["--max-num-seqs", "32", "--max-model-len", str(max_model_len), "--log-level", "warning"]
         options += ["--max-num-batched-tokens", "512" if arguments.prefill else "64"]
         options += ["--kv-memory-mib", "6000" if arguments.device != "cpu" else "64"]
+        front = ["--tenants", str(tenants), "--log-level", "warning"]
         options += ["--trace", str(TRACE)] if arguments.trace else []
         with (
             service("verifier_svc", *options, seconds=90) as verifier,
-            service("gateway", "--verifier", verifier, "--tenants", str(tenants), seconds=30) as gateway,
+            service("gateway", *front, "--verifier", verifier, seconds=30) as gateway,
         ):
             if arguments.prefill:
-                for _ in range(2):
-                    asyncio.run(measure_beside_prefill(gateway, 8, arguments.tokens, arguments.prefill))
+                for prompt in range(2):
+                    asyncio.run(measure_beside_prefill(gateway, arguments.tokens, arguments.prefill, prompt))
             else:
                 for streams in (1, 1, 32, 32):
                     asyncio.run(measure(gateway, streams, arguments.tokens))
