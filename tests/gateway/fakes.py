@@ -260,3 +260,9 @@ class Client:
         async with gateway.complete(tenant, completion, deadline) as self.running:
             async for delta in self.running.deltas:
                 self.deltas.append(delta)
+
+
+async def opened(peer: Any, count: int = 1) -> int:
+    """The id of the newest sequence, once `count` were opened on the peer."""
+    await eventually(lambda: len(peer.opens) >= count)
+    return int(peer.opens[-1].sequence_id)

@@ -19,7 +19,7 @@ from slipstream.request import FinishReason
 from slipstream.wire.status import StatusInterceptor
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc
-from tests.gateway.fakes import PROMPT, TOKENIZER, FakeDrafter, FakeVerifier, eventually, running_gateway
+from tests.gateway.fakes import PROMPT, TOKENIZER, FakeDrafter, FakeVerifier, eventually, opened, running_gateway
 
 IDS = pb.Prompt(token_ids=pb.TokenIds(ids=PROMPT))
 OPEN_TO_ALL = Tenant(name="all", anonymous=True, proposers=("none",), max_tokens=50)
@@ -52,11 +52,6 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
     return raised.value
 
 
-async def sequence_of(verifier: FakeVerifier, count: int = 1) -> int:
-    await eventually(lambda: len(verifier.opens) >= count)
-    return int(verifier.opens[-1].sequence_id)
-
-
 def commit_text(verifier: FakeVerifier, sequence: int, text: str, **fields: Any) -> None:
     verifier.commit(sequence, 3, TOKENIZER.encode(text), **fields)
 
@@ -69,7 +64,7 @@ def verifier() -> FakeVerifier:
 async def test_text_ids_finish_usage_and_timings_are_told(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.Generate(pb.GenerateRequest(prompt=IDS, request_id="r-1"))
-        sequence = await sequence_of(verifier)
+        sequence = await opened(verifier)
         verifier.commit(sequence, 3, TOKENIZER.encode("ab"), num_accepted=1, num_draft_tokens=1, num_cached_tokens=2)
         first = await call.read()
         verifier.finish(sequence, 5, TOKENIZER.encode("c"))
@@ -88,7 +83,7 @@ async def test_text_ids_finish_usage_and_timings_are_told(verifier: FakeVerifier
 async def test_generate_once_tells_all_in_one_message(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.GenerateOnce(pb.GenerateRequest(prompt=IDS, seed=5))
-        sequence = await sequence_of(verifier)
+        sequence = await opened(verifier)
         commit_text(verifier, sequence, "ab")
         verifier.finish(sequence, 5, TOKENIZER.encode("c"))
         reply = await call
@@ -99,7 +94,7 @@ async def test_generate_once_tells_all_in_one_message(verifier: FakeVerifier) ->
 async def test_generate_once_tells_all_samples_in_one_message(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.GenerateOnce(pb.GenerateRequest(prompt=IDS, n=2, echo=True))
-        await sequence_of(verifier, 2)
+        await opened(verifier, 2)
         first, second = (request.sequence_id for request in verifier.opens)
         verifier.finish(second, 3, TOKENIZER.encode("xyz"))
         verifier.finish(first, 3, TOKENIZER.encode("ab"))
@@ -114,7 +109,7 @@ async def test_generate_once_tells_all_samples_in_one_message(verifier: FakeVeri
 async def test_a_character_in_two_tokens_is_told_whole(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.Generate(pb.GenerateRequest(prompt=IDS))
-        sequence = await sequence_of(verifier)
+        sequence = await opened(verifier)
         head, tail = TOKENIZER.encode("é")
         verifier.commit(sequence, 3, [head])
         first = await call.read()
@@ -129,7 +124,7 @@ async def test_a_stop_string_is_cut_and_its_beginning_never_shown(
 ) -> None:
     async with serving(verifier) as stub:
         call = stub.Generate(pb.GenerateRequest(prompt=IDS, stop=["END"], include_stop=include_stop))
-        sequence = await sequence_of(verifier)
+        sequence = await opened(verifier)
         commit_text(verifier, sequence, "one EN")
         first = await call.read()
         verifier.commit(sequence, 9, TOKENIZER.encode("D"), finish_reason=FinishReason.STOP, stop_string="END")
@@ -143,16 +138,16 @@ async def test_a_stop_string_is_cut_and_its_beginning_never_shown(
 async def test_what_was_held_back_for_a_stop_string_is_told_at_the_end(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.GenerateOnce(pb.GenerateRequest(prompt=IDS, stop=["END"]))
-        commit_text(verifier, await sequence_of(verifier), "one EN", finish_reason=FinishReason.LENGTH)
+        commit_text(verifier, await opened(verifier), "one EN", finish_reason=FinishReason.LENGTH)
         assert (await call).text == "one EN"
 
 
 async def test_defaults_of_the_request_reach_the_verifier(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         calls = [stub.Generate(pb.GenerateRequest(prompt=IDS))]
-        await sequence_of(verifier)
+        await opened(verifier)
         calls += [stub.Generate(pb.GenerateRequest(prompt=IDS, model="tiny", temperature=0))]
-        await sequence_of(verifier, 2)
+        await opened(verifier, 2)
         del calls  # they are cancelled when nobody holds them
     first, second = verifier.opens
     sampling = first.sampling
@@ -209,10 +204,10 @@ async def test_two_tenants_have_their_own_keys_proposers_and_limits(verifier: Fa
     request = pb.GenerateRequest(prompt=IDS)
     async with serving(verifier, plain, ngram) as stub:
         calls = [stub.Generate(request, metadata=(("authorization", "Bearer one"),))]
-        await sequence_of(verifier)
+        await opened(verifier)
         full = await refusal(stub.GenerateOnce(request, metadata=(("authorization", "Bearer one"),)))
         calls += [stub.Generate(request, metadata=(("authorization", "Bearer two"),))]
-        await sequence_of(verifier, 2)
+        await opened(verifier, 2)
         del calls
         for metadata in ((), (("authorization", "Bearer three"),)):
             assert (await refusal(stub.GenerateOnce(request, metadata=metadata))).code() is CODE.UNAUTHENTICATED
@@ -234,7 +229,7 @@ async def test_the_request_id_is_in_the_initial_metadata_before_anything_is_comp
         call = stub.Generate(pb.GenerateRequest(prompt=IDS, request_id=given))
         echoed = str(dict(await call.initial_metadata())["request-id"])
         assert re.fullmatch(expected, echoed)
-        sequence = await sequence_of(verifier)
+        sequence = await opened(verifier)
         assert verifier.opens[0].request_id == echoed
         verifier.finish(sequence, 3, [1])
         assert (await call.read()).request_id == echoed
@@ -243,7 +238,7 @@ async def test_the_request_id_is_in_the_initial_metadata_before_anything_is_comp
 async def test_a_refusal_for_want_of_room_says_when_to_try_again(verifier: FakeVerifier) -> None:
     async with serving(verifier, Tenant(name="one", anonymous=True, max_concurrent=1)) as stub:
         call = stub.Generate(pb.GenerateRequest(prompt=IDS))
-        await sequence_of(verifier)
+        await opened(verifier)
         refused = await refusal(stub.GenerateOnce(pb.GenerateRequest(prompt=IDS)))
         call.cancel()
     assert refused.code() is CODE.RESOURCE_EXHAUSTED
@@ -256,7 +251,7 @@ async def test_a_cancelled_call_closes_the_sequence_everywhere(verifier: FakeVer
     tenant = Tenant(name="drafted", anonymous=True, proposers=("draft_model",))
     async with serving(verifier, tenant, drafters=(drafter,)) as stub:
         call = getattr(stub, method)(pb.GenerateRequest(prompt=IDS))
-        sequence = await sequence_of(verifier)
+        sequence = await opened(verifier)
         await eventually(lambda: drafter.opens)
         call.cancel()
         await eventually(lambda: verifier.closes == drafter.closes == [sequence])
@@ -273,7 +268,7 @@ async def test_a_deadline_that_passes_closes_the_sequence(verifier: FakeVerifier
 async def test_without_a_deadline_none_is_sent(verifier: FakeVerifier) -> None:
     async with serving(verifier) as stub:
         call = stub.Generate(pb.GenerateRequest(prompt=IDS))
-        await sequence_of(verifier)
+        await opened(verifier)
         call.cancel()
     assert verifier.opens[0].deadline_ms == 0
 
@@ -282,9 +277,9 @@ async def test_a_slow_client_is_cancelled_alone(verifier: FakeVerifier) -> None:
     """It reads nothing until gRPC's own buffers are full; a call beside it goes on all the time."""
     async with serving(verifier, max_unsent_tokens=1000) as stub:
         slow = stub.Generate(pb.GenerateRequest(prompt=IDS))
-        slow_sequence = await sequence_of(verifier)
+        slow_sequence = await opened(verifier)
         quick = stub.Generate(pb.GenerateRequest(prompt=IDS))
-        quick_sequence = await sequence_of(verifier, 2)
+        quick_sequence = await opened(verifier, 2)
         for number in range(200):
             verifier.commit(slow_sequence, 3 + number * 5000, [65] * 5000)
             verifier.commit(quick_sequence, 3 + number, [66])
