@@ -47,7 +47,7 @@ def phase_programs(phase: Phase, sizes: Sizes, num_rows: int) -> int:
     return programs.get(phase, num_rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])  # a value of 1 would arrive as a constant, and all layers share one kernel
 def _phase_kernel(
     rows: Rows,
     weights: Weights,
