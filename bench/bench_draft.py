@@ -23,7 +23,7 @@ from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.draft_buffers import LoopSize
 from slipstream.engine.draft_loop import DraftLoop
-from slipstream.engine.draft_step import PlainStep
+from slipstream.engine.draft_steps import StepKind, make_draft_step
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.models.config import ModelConfig
@@ -34,6 +34,7 @@ CONTEXT, MAX_MODEL_LEN = 500, 2048
 ROWS, NUM_STEPS = (1, 4, 16, 32), 5
 NUM_KEPT, NUM_OUTCOMES = 32, 9
 REPEATS = 30
+STEPWISE_BESIDE = StepKind.SEPARATE
 DRAFT_LM = replace(SMOLLM2, num_layers=4)
 SHAPES = {"135M": (SMOLLM2, None), "4 layers": (DRAFT_LM, 12_288)}
 
@@ -70,13 +71,14 @@ class TimedCapture(GraphCapture):
 
 @dataclass(frozen=True, slots=True)
 class Ground:
+    name: str
     runner: ModelRunner
     choice: TokenChoice
     stepwise: DraftModel
     bytes_per_step: int  # of weights
 
 
-def make_ground(config: ModelConfig, num_tokens: int | None, device: torch.device) -> Ground:
+def make_ground(name: str, config: ModelConfig, num_tokens: int | None, device: torch.device) -> Ground:
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     with device:
         model = LlamaModel(config, dtype)
@@ -91,7 +93,7 @@ def make_ground(config: ModelConfig, num_tokens: int | None, device: torch.devic
     choice = TokenChoice(vocab_size=vocab, num_target_ids=vocab, num_kept=NUM_KEPT, target_ids=target_ids)
     head = 0 if model.head is None else model.head.nbytes - model.embedding.nbytes
     weights = sum(parameter.nbytes for parameter in model.layers.parameters()) + model.embedding.nbytes + head
-    return Ground(runner, choice, DraftModel(runner, limits_of(runner), choice), weights)
+    return Ground(name, runner, choice, DraftModel(runner, limits_of(runner), choice), weights)
 
 
 def rows_of(num_rows: int, sampling: SamplingParams) -> list[Row]:
@@ -124,11 +126,11 @@ def median_microseconds(run: Callable[[], object], repeats: int) -> float:
     return statistics.median(times[3:])
 
 
-def report(name: str, ground: Ground, num_rows: int, sampling: SamplingParams, bandwidth: float) -> None:
+def report(ground: Ground, kind: StepKind, num_rows: int, sampling: SamplingParams, bandwidth: float) -> None:
     device = ground.runner.model.embedding.device
     drafting = ground.choice.drafting(NUM_OUTCOMES, device)
     timed = TimedCapture(device) if bandwidth else None
-    step = PlainStep(ground.runner.model, ground.runner.kv_cache, MAX_MODEL_LEN)
+    step = make_draft_step(ground.runner.model, ground.runner.kv_cache, MAX_MODEL_LEN, kind)
     loop = DraftLoop(
         step, ground.runner.model.logits, ground.runner.kv_cache.copy_listed_blocks, drafting,
         sizes=[LoopSize(num_rows, n) for n in (1, NUM_STEPS)],
@@ -140,12 +142,12 @@ def report(name: str, ground: Ground, num_rows: int, sampling: SamplingParams, b
     graph = timed.microseconds() if timed else 0.0
     looped.propose([replace(row, num_wanted=1) for row in rows])
     one = timed.microseconds() if timed else 0.0
-    stepwise = median_microseconds(lambda: draft_stepwise(ground.stepwise, rows), max(1, repeats // 6))
+    stepwise = median_microseconds(lambda: draft_stepwise(ground.stepwise, rows), 1) if kind is STEPWISE_BESIDE else 0.0
     config = ground.runner.config
     kv_bytes = 4 * config.num_layers * num_rows * CONTEXT * config.num_kv_heads * config.head_dim
     floor = NUM_STEPS * (ground.bytes_per_step + kv_bytes) / bandwidth * 1e6 if bandwidth else 0.0
     print(
-        f"{name:<9} T={sampling.temperature:g} {num_rows:>3} rows x {NUM_STEPS}: call {whole / 1e3:.3f} ms, "
+        f"{ground.name:<9} {kind:<11}T={sampling.temperature:g} {num_rows:>3} x {NUM_STEPS}: call {whole / 1e3:.3f} ms, "
         f"graph {graph / 1e3:.3f} ({graph / NUM_STEPS / 1e3:.3f} a step; one alone {one / 1e3:.3f}), "
         f"host {(whole - graph) / 1e3:.3f}, floor {floor / 1e3:.3f}, step by step {stepwise / 1e3:.2f}",
         flush=True,
@@ -156,15 +158,18 @@ def report(name: str, ground: Ground, num_rows: int, sampling: SamplingParams, b
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="no GPU: tiny, on the CPU, the host's work alone")
+    parser.add_argument("--kinds", default="separate,persistent", help="how steps are launched")
     arguments = parser.parse_args()
+    kinds = [StepKind(kind) for kind in arguments.kinds.split(",")]
     device = torch.device("cpu" if arguments.dry else "cuda")
     bandwidth = 0.0 if arguments.dry else copy_bandwidth()
     tiny = {"tiny": (replace(SMOLLM2, num_layers=1, vocab_size=512), 128)}
     for name, (config, num_tokens) in (tiny if arguments.dry else SHAPES).items():
-        ground = make_ground(config, num_tokens, device)
+        ground = make_ground(name, config, num_tokens, device)
         for num_rows in ROWS[:2] if arguments.dry else ROWS:
             for sampling in (SamplingParams(temperature=0.0), SamplingParams()):
-                report(name, ground, num_rows, sampling, bandwidth)
+                for kind in kinds:
+                    report(ground, kind, num_rows, sampling, bandwidth)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ def main(
     stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     loop_steps: _LoopSteps = 6,
+    draft_step: Annotated[
+        str, typer.Option(help="How those are launched: persistent, fused or separate.")
+    ] = "separate",
     adapters_dir: _AdaptersDir = None,
     adapter: Annotated[list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to begin with.")] = None,
     max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is taken for all.")] = 4,
@@ -74,9 +77,7 @@ def main(
     with command_line.mistakes_in_one_line():
         logs.configure(log_level, as_json=log_json)
         engine = EngineConfig(
-            model=model,
-            target_model=target_model,
-            device=device, dtype=dtype, max_model_len=max_model_len,
+            model=model, target_model=target_model, device=device, dtype=dtype, max_model_len=max_model_len,
             block_size=block_size, num_kv_blocks=num_kv_blocks, kv_memory_bytes=kv_memory_mib << 20,
             max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
             num_threads=num_threads,
@@ -92,10 +93,9 @@ def main(
             max_prefill_tokens=max_prefill_tokens,
             max_branches=max_branches,
             stop_below=stop_below,
-            num_kept=num_kept,
-            loop_steps=loop_steps,
+            num_kept=num_kept, loop_steps=loop_steps, draft_step=draft_step,
             adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),
-        )
+        )  # fmt: skip
     (context.obj or _run)(config)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.config import EngineConfig
+from slipstream.engine.draft_steps import StepKind
 from slipstream.metrics.endpoint import check_address
 from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ServerTls
@@ -82,6 +83,7 @@ class DrafterConfig:
     loop_steps: int = (
         6  # on a GPU, most tokens of a path drawn in one captured loop, which a commit waits for; 0 = none
     )
+    draft_step: str = StepKind.SEPARATE  # how a step of those is launched, see slipstream/engine/draft_steps.py
     adapters: AdapterSettings = NO_ADAPTERS
 
     def __post_init__(self) -> None:
@@ -91,6 +93,8 @@ class DrafterConfig:
             raise ValueError(f"num_kept is {self.num_kept}; it must be in 1..1024")
         if not 0 <= self.loop_steps <= MOST_LOOP_STEPS:
             raise ValueError(f"loop_steps is {self.loop_steps}; it must be in 0..{MOST_LOOP_STEPS}")
+        if self.draft_step not in list(StepKind):
+            raise ValueError(f"draft_step is {self.draft_step!r}; it must be one of {', '.join(StepKind)}")
         if not 0 <= self.stop_below < 1:
             raise ValueError(f"stop_below is {self.stop_below}; it must be in [0, 1)")
         if self.adapters.wanted and self.proposer != "draft_model":

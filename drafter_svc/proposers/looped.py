@@ -6,6 +6,7 @@ so are prompts fed: of a row with much to feed only the end goes into the loop.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,14 +18,15 @@ from drafter_svc.enumeration import MAX_RANKS
 from drafter_svc.proposers.proposer import Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.engine.draft_buffers import Ints, LoopRow
-from slipstream.engine.draft_loop import DraftLoop, loop_sizes
-from slipstream.engine.draft_step import PlainStep
+from slipstream.engine.draft_loop import DraftLoop, LoopFailed, loop_sizes
+from slipstream.engine.draft_steps import StepKind, make_draft_step
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.exchange import DraftToken, LawKind, SparseLaw
 from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, Drafting, with_draw
 from slipstream.sampling.philox import DRAW_BITS, derive_key
 
+_LOG = logging.getLogger(__name__)
 MOST_FED: Final = 4  # tokens of one row that the loop's first step takes
 MOST_KEYS: Final = 4096  # remembered: some of each open sequence
 
@@ -35,6 +37,7 @@ class LoopLimits:
 
     max_rows: int
     max_steps: int  # tokens drawn for each row
+    step: StepKind  # how a step is launched, where the model suits
 
 
 class LoopedDraft:
@@ -44,6 +47,7 @@ class LoopedDraft:
         self.limits = replace(stepwise.limits, num_lookahead=loop.most_steps - 1, feeds_drawn=True)
         self._stepwise, self._loop, self._drafting = stepwise, loop, drafting
         self._keys: dict[tuple[int, int], int] = {}
+        self._has_failed = False
         self._copies: list[tuple[int, int]] = []  # to be made before the next rows are fed
 
     @property
@@ -68,7 +72,7 @@ class LoopedDraft:
             for i, proposed in zip(others, stepwise, strict=False):
                 proposals[i] = proposed
         if looped:
-            for i, proposed in zip(looped, self._draw([rows[i] for i in looped], ends), strict=True):
+            for i, proposed in zip(looped, self._draw_or_give_up([rows[i] for i in looped], ends), strict=True):
                 proposals[i] = proposed
         return proposals
 
@@ -78,7 +82,7 @@ class LoopedDraft:
 
     def _takes(self, row: Row) -> bool:
         plain = row.rules is None and row.adapter is None and row.features is None
-        return plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
+        return not self._has_failed and plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
 
     def _end_of(self, row: Row, most: int = MOST_FED) -> LoopRow:
         """What of the row goes into the loop."""
@@ -104,6 +108,15 @@ class LoopedDraft:
                 self._keys.clear()
             self._keys[draft_key, high] = derive_key(draft_key, high)
         return self._keys[draft_key, high]
+
+    def _draw_or_give_up(self, rows: Sequence[Row], ends: Sequence[LoopRow]) -> list[tuple[Proposal, ...]]:
+        """A loop that fails is the last one: from then on the drafter goes step by step."""
+        try:
+            return self._draw(rows, ends)
+        except LoopFailed as error:
+            _LOG.error("drafting goes on step by step: %s", error)
+            self._has_failed = True
+            return self._stepwise.propose(rows)
 
     def _draw(self, rows: Sequence[Row], ends: Sequence[LoopRow]) -> list[tuple[Proposal, ...]]:
         first_law = FIRST_OUTCOME + self._drafting.num_outcomes
@@ -149,7 +162,7 @@ def make_looped(
     device = runner.model.embedding.device
     drafting = choice.drafting(MAX_RANKS + 1, device)
     loop = DraftLoop(
-        PlainStep(runner.model, runner.kv_cache, runner.max_model_len),
+        make_draft_step(runner.model, runner.kv_cache, runner.max_model_len, limits.step),
         runner.model.logits,
         runner.kv_cache.copy_listed_blocks,
         drafting,

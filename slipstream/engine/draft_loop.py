@@ -21,6 +21,10 @@ from slipstream.kernels.draft_choice import Drafting, choose_drafts
 _LOG = logging.getLogger(__name__)
 
 
+class LoopFailed(RuntimeError):
+    """What a loop drew may be wrong, and its step should not be used any more."""
+
+
 class DraftLoop:
     """What `run` gives is what so many single steps would, one after another."""
 
@@ -43,6 +47,8 @@ class DraftLoop:
         device = drafting.target_ids.device
         self._largest = LoopSize(max(s.num_rows for s in self._sizes), max(s.num_steps for s in self._sizes))
         self._buffers = LoopBuffers(self._largest, width=drafting.width, max_blocks=max_blocks, device=device)
+        self._error: torch.Tensor | None = getattr(step, "error", None)  # of a step whose programs wait for one another
+        self._error_on_host = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._ended = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
@@ -79,9 +85,11 @@ class DraftLoop:
         return lambda: self._read(size)
 
     def _read(self, size: LoopSize) -> Ints:
-        """The one place where a loop is waited for."""
+        """The one place where a loop is waited for. Raises LoopFailed."""
         if self._ended is not None:
             self._ended.synchronize()
+        if int(self._error_on_host):
+            raise LoopFailed("programs of a draft step have waited for one another in vain")
         return self._buffers.read(size)
 
     def _size_for(self, rows: Sequence[LoopRow]) -> LoopSize | None:
@@ -105,6 +113,8 @@ class DraftLoop:
         self._buffers.upload(size)
         self._draw(size)
         self._buffers.download(size)
+        if self._error is not None:
+            self._error_on_host.copy_(self._error, non_blocking=True)
 
     def _draw(self, size: LoopSize) -> None:
         inputs, drawn = self._buffers.inputs(size), self._buffers.drawn(size)

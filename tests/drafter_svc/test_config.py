@@ -23,9 +23,10 @@ ENGINE = EngineConfig(model=Path(__file__), max_num_batched_tokens=32)
         ("num_kept", 5000),
         ("max_branches", -1),
         ("loop_steps", 17),
+        ("draft_step", "none"),
     ],
 )
-def test_a_value_out_of_range_is_named(field: str, value: int) -> None:
+def test_a_value_out_of_range_is_named(field: str, value: int | str) -> None:
     with pytest.raises(ValueError, match=f"{field}.*{value}"):
         DrafterConfig(engine=ENGINE, **{field: value})  # type: ignore[arg-type]
 

@@ -195,3 +195,19 @@ def test_a_path_that_is_unlikely_to_stand_ends_within_a_loop() -> None:
         ids.append(drafts)
     assert ids[0] == ids[1]
     assert any(len(draft) < 5 for draft in ids[0])
+
+
+def test_when_a_loop_has_failed_drafting_goes_on_step_by_step() -> None:
+    setup = Setup(proposer=looped(6))
+    proposer = proposer_of(setup)
+    opened = request(temperature=0.0, num_draft_tokens=5, fan_out=2)
+    setup.open(opened)
+    verifier = ScriptedVerifier(opened)
+    for turn in range(4):
+        if turn == 1:
+            proposer.loop._error_on_host.fill_(1)
+        verifier.insert(setup.drafts())
+        commit = verifier.run_pass()
+        assert commit.num_accepted == 5
+        setup.commit(commit)
+    assert proposer.loop.num_loops.total() == 3
