@@ -12,7 +12,7 @@ BLOCK = 32  # rows of one program
 COPIED = 1024  # words of the block tables that a program copies at once
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("num_seqs", "num_tokens", "num_rows", "table_words"))  # else each size is compiled anew
 def _follow_up_kernel(
     number_ptr: tl.tensor,  # [1]
     counts_ptr: tl.tensor,  # [2]
