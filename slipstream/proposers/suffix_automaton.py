@@ -1,7 +1,8 @@
 """Every stretch of a growing text, and where it last ended: an automaton that grows a token at a time. Knows token ids.
 
 A state stands for the stretches that end at the same places; its link leads to the longest shorter suffix that ends at
-more places. A text of n tokens has at most 2n states. Extending by a token takes constant time on average.
+more places. A text of n tokens has at most 2n states. Extending by a token takes constant time on average (Blumer and
+others, The smallest automaton recognizing the subwords of a text, 1985).
 """
 
 from __future__ import annotations

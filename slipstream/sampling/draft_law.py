@@ -14,9 +14,7 @@ from slipstream.sampling.noise import gumbel_noise_at, key_tensor
 from slipstream.sampling.philox import DRAW_BITS, Stream, derive_keys, random_words
 
 LAW_SHIFT = 32 - (LAW_TOTAL.bit_length() - 1)  # a word's top bits are uniform on 0..LAW_TOTAL - 1
-NUM_CANDIDATES = (
-    256  # a guess outside the draft's likeliest tokens is too rare to pay for noise on the whole vocabulary
-)
+NUM_CANDIDATES = 256  # a guess beyond the likeliest is too rare to pay for noise on the whole vocabulary
 
 
 def sparse_laws(

@@ -2,6 +2,7 @@
 
 Word `token & 3` of Philox4x32-10 at counter (token >> 2, position, stream | draw << 8, sample_index) under a 64-bit key
 belongs to that token at that position. Nothing else is state: the same numbers come out in any batch, order or process.
+(Salmon and others, Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011.)
 """
 
 from __future__ import annotations
@@ -62,9 +63,8 @@ def random_words(
         _uints(sample_indices),
     )
     words = np.stack(np.broadcast_arrays(*philox4x32(counter, split_keys(keys)), tokens))
-    chosen: npt.NDArray[np.uint32] = np.take_along_axis(words, (words[4:] & np.uint64(3)).astype(np.int64), 0)[
-        0
-    ].astype(np.uint32)
+    which = (words[4:] & np.uint64(3)).astype(np.int64)
+    chosen: npt.NDArray[np.uint32] = np.take_along_axis(words, which, 0)[0].astype(np.uint32)
     return chosen
 
 
