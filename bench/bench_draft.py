@@ -147,7 +147,7 @@ def report(ground: Ground, kind: StepKind, num_rows: int, sampling: SamplingPara
     kv_bytes = 4 * config.num_layers * num_rows * CONTEXT * config.num_kv_heads * config.head_dim
     floor = NUM_STEPS * (ground.bytes_per_step + kv_bytes) / bandwidth * 1e6 if bandwidth else 0.0
     print(
-        f"{ground.name:<9} {kind:<11}T={sampling.temperature:g} {num_rows:>3} x {NUM_STEPS}: call {whole / 1e3:.3f} ms, "
+        f"{ground.name:<9} {kind:<11}T={sampling.temperature:g} {num_rows:>3} x {NUM_STEPS}: all {whole / 1e3:.3f} ms, "
         f"graph {graph / 1e3:.3f} ({graph / NUM_STEPS / 1e3:.3f} a step; one alone {one / 1e3:.3f}), "
         f"host {(whole - graph) / 1e3:.3f}, floor {floor / 1e3:.3f}, step by step {stepwise / 1e3:.2f}",
         flush=True,
