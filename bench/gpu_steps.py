@@ -71,7 +71,9 @@ STEPS = {
     "verification": python(25, "-m", "bench.bench_kernels", "--only", "verify"),
     "attention": python(20, "-m", "bench.bench_kernels", "--only", "attention"),
     "kernels": python(60, "-m", "bench.bench_kernels"),
-    "draft_tests": python(45, *PYTEST, "-n", "4", f"{KERNEL_TESTS[0]}/test_draft_loop.py"),
+    "draft_tests": python(
+        60, *PYTEST, "-n", "8", KERNEL_TESTS[0], "-k", "draft_loop or draft_choice or copy_blocks or token_rows"
+    ),
     "draft_step_tests": python(60, *PYTEST, "-n", "9", f"{KERNEL_TESTS[0]}/test_draft_step.py"),
     "draft_step": python(75, "-m", "bench.bench_draft_step"),
     "draft_loop": python(50, "-m", "bench.bench_draft"),
