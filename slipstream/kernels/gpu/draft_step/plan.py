@@ -68,7 +68,7 @@ def _down_tile(hidden: int, inner: int, programs: int) -> tuple[int, int]:
 
 def _splits(pairs: int, programs: int) -> int:
     """A power of two with which (row, KV head, split) do not outnumber the programs."""
-    splits = max(programs // pairs, 1)
+    splits = max(programs // max(pairs, 1), 1)
     return min(_power_of_two(splits + 1) // 2, MOST_SPLITS)
 
 

@@ -13,13 +13,14 @@ from slipstream.kernels.gpu.draft_step.operands import CHUNK, TILE_ROWS, Cache, 
 
 @triton.jit
 def _load_columns(
-    weight_ptr: tl.tensor, first: tl.tensor, end: tl.tensor, SIZES: tl.constexpr, N: tl.constexpr
+    weight_ptr: tl.tensor, first: tl.tensor, second: tl.tensor, end: tl.tensor, SIZES: tl.constexpr, N: tl.constexpr
 ) -> tl.tensor:
-    """[chunks, CHUNK, N]: weight[first + n, chunk * CHUNK + k], zeros from `end` on."""
+    """[chunks, CHUNK, 2 * N]: N rows of the weight from `first` on, N from `second` on; zeros from `end` on."""
     CHUNKS: tl.constexpr = SIZES.chunks
     HIDDEN: tl.constexpr = SIZES.hidden
     depth = tl.arange(0, CHUNKS)[:, None, None] * CHUNK + tl.arange(0, CHUNK)[None, :, None]
-    column = first + tl.arange(0, N)[None, None, :]
+    n = tl.arange(0, 2 * N)[None, None, :]
+    column = tl.where(n < N, first + n, second + n - N)
     return tl.load(weight_ptr + column * HIDDEN + depth, mask=(depth < HIDDEN) & (column < end), other=0.0)
 
 
@@ -40,10 +41,13 @@ def _scaled_rows(
 
 
 @triton.jit
-def _product(x: tl.tensor, weight: tl.tensor, scale: tl.tensor, SIZES: tl.constexpr) -> tl.tensor:
-    """[TILE_ROWS, N] fp32."""
+def _products(
+    x: tl.tensor, weight: tl.tensor, scale: tl.tensor, SIZES: tl.constexpr, N: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Of the first N columns and of the second: [TILE_ROWS, N] fp32 each."""
     PRECISION: tl.constexpr = SIZES.precision
-    return tl.sum(tl.dot(x, weight, input_precision=PRECISION), 0) * scale[:, None]
+    both = tl.sum(tl.dot(x, weight, input_precision=PRECISION), 0) * scale[:, None]
+    return tl.split(tl.permute(tl.reshape(both, [TILE_ROWS, 2, N]), [0, 2, 1]))
 
 
 @triton.jit
@@ -54,15 +58,13 @@ def _qkv_tile(tile: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tenso
 
 
 @triton.jit
-def load_qkv(weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """The weights of a tile's pairs: of their first halves, and of their second."""
-    N: tl.constexpr = SIZES.pair_tile
+def load_qkv(weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.constexpr) -> tl.tensor:
+    """The weights of a tile's pairs: of their first halves, then of their second."""
     WIDTH: tl.constexpr = (SIZES.heads + 2 * SIZES.kv_heads) * SIZES.head_dim
     weight_ptr = weights.qkv + layer.to(tl.int64) * WIDTH * SIZES.hidden
     head, pair = _qkv_tile(tile, SIZES)
     low = head * SIZES.head_dim + pair
-    high = low + SIZES.head_dim // 2
-    return _load_columns(weight_ptr, low, WIDTH, SIZES, N), _load_columns(weight_ptr, high, WIDTH, SIZES, N)
+    return _load_columns(weight_ptr, low, low + SIZES.head_dim // 2, WIDTH, SIZES, SIZES.pair_tile)
 
 
 @triton.jit
@@ -92,8 +94,7 @@ def _cache_offset(
 
 @triton.jit
 def make_qkv(
-    low_weight: tl.tensor,  # from load_qkv
-    high_weight: tl.tensor,
+    weight: tl.tensor,  # from load_qkv
     layer: tl.tensor,
     tile: tl.tensor,
     rows: Rows,
@@ -117,8 +118,7 @@ def make_qkv(
         cos = tl.load(weights.cos + angle, mask=turned, other=1.0).to(tl.float32)
         sin = tl.load(weights.sin + angle, mask=turned, other=0.0).to(tl.float32)
         x, scale = _scaled_rows(norm_ptr, rows, weights, scratch, first_row, SIZES)
-        low = _product(x, low_weight, scale, SIZES)
-        high = _product(x, high_weight, scale, SIZES)
+        low, high = _products(x, weight, scale, SIZES, N)
         new_low = (low * cos - high * sin).to(weights.qkv.dtype.element_ty)
         new_high = (high * cos + low * sin).to(weights.qkv.dtype.element_ty)
         if head < SIZES.heads:
@@ -136,22 +136,17 @@ def make_qkv(
 
 
 @triton.jit
-def load_gate_up(
-    weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor]:
-    """The weights of a tile's units: of their gates, and of what these let through."""
+def load_gate_up(weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.constexpr) -> tl.tensor:
+    """The weights of a tile's units: of their gates, then of what these let through."""
     N: tl.constexpr = SIZES.inner_tile
-    INNER: tl.constexpr = SIZES.inner
-    weight_ptr = weights.gate_up + layer.to(tl.int64) * 2 * INNER * SIZES.hidden
-    gate = _load_columns(weight_ptr, tile * N, INNER, SIZES, N)
-    up = _load_columns(weight_ptr + INNER * SIZES.hidden, tile * N, INNER, SIZES, N)
-    return gate, up
+    WIDTH: tl.constexpr = 2 * SIZES.inner  # of a last tile that is too wide, gates too many come and are not stored
+    weight_ptr = weights.gate_up + layer.to(tl.int64) * WIDTH * SIZES.hidden
+    return _load_columns(weight_ptr, tile * N, SIZES.inner + tile * N, WIDTH, SIZES, N)
 
 
 @triton.jit
 def make_activated(
-    gate_weight: tl.tensor,  # from load_gate_up
-    up_weight: tl.tensor,
+    weight: tl.tensor,  # from load_gate_up
     layer: tl.tensor,
     tile: tl.tensor,
     rows: Rows,
@@ -166,8 +161,7 @@ def make_activated(
     for first_row in tl.range(0, rows.num_rows, TILE_ROWS, num_stages=1):
         row, exists = tile_rows(first_row, rows)
         x, scale = _scaled_rows(norm_ptr, rows, weights, scratch, first_row, SIZES)
-        gate = _product(x, gate_weight, scale, SIZES)
-        up = _product(x, up_weight, scale, SIZES)
+        gate, up = _products(x, weight, scale, SIZES, SIZES.inner_tile)
         activated = gate / (1.0 + tl.exp(-gate)) * up
         target = scratch.activated + row[:, None] * INNER + units[None, :]
         inside = exists[:, None] & (units < INNER)[None, :]

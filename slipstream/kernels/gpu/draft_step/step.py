@@ -61,17 +61,17 @@ def _phase_kernel(
     """One phase of one layer; as many programs as it has work for."""
     tile = tl.program_id(0)
     if PHASE == 1:
-        low, high = load_qkv(weights, layer, tile, SIZES)
+        weight = load_qkv(weights, layer, tile, SIZES)
         wait_for_inputs(OVERLAP)
-        make_qkv(low, high, layer, tile, rows, weights, cache, scratch, SIZES)
+        make_qkv(weight, layer, tile, rows, weights, cache, scratch, SIZES)
     elif PHASE == 3:
         weight = load_output(weights, layer, tile, SIZES)
         wait_for_inputs(OVERLAP)
         add_output(weight, tile, rows, scratch, SIZES)
     elif PHASE == 4:
-        gate, up = load_gate_up(weights, layer, tile, SIZES)
+        weight = load_gate_up(weights, layer, tile, SIZES)
         wait_for_inputs(OVERLAP)
-        make_activated(gate, up, layer, tile, rows, weights, scratch, SIZES)
+        make_activated(weight, layer, tile, rows, weights, scratch, SIZES)
     elif PHASE == 5:
         weight = load_down(weights, layer, tile, SIZES)
         wait_for_inputs(OVERLAP)
@@ -107,11 +107,11 @@ def _draft_step_kernel(
     embed(tile, programs, rows, weights, scratch, SIZES)
     arrive(sync)
     for layer in range(SIZES.layers):
-        low, high = load_qkv(weights, layer, tile, SIZES)
+        weight = load_qkv(weights, layer, tile, SIZES)
         target += programs
         patience = wait(sync, target, patience)
         if tile < QKV_TILES:
-            make_qkv(low, high, layer, tile, rows, weights, cache, scratch, SIZES)
+            make_qkv(weight, layer, tile, rows, weights, cache, scratch, SIZES)
         arrive(sync)
         target += programs
         patience = wait(sync, target, patience)
@@ -123,11 +123,11 @@ def _draft_step_kernel(
         if tile < OUTPUT_TILES:
             add_output(weight, tile, rows, scratch, SIZES)
         arrive(sync)
-        gate, up = load_gate_up(weights, layer, tile, SIZES)
+        weight = load_gate_up(weights, layer, tile, SIZES)
         target += programs
         patience = wait(sync, target, patience)
         if tile < GATE_UP_TILES:
-            make_activated(gate, up, layer, tile, rows, weights, scratch, SIZES)
+            make_activated(weight, layer, tile, rows, weights, scratch, SIZES)
         arrive(sync)
         weight = load_down(weights, layer, tile, SIZES)
         target += programs
@@ -163,10 +163,14 @@ def launch_phase(
 def launch_step(
     rows: Rows, weights: Weights, cache: Cache, scratch: Scratch, sync: Sync, sizes: Sizes, num_programs: int
 ) -> None:
-    """A whole step. All programs must be resident at once: `num_programs` is at most the GPU's multiprocessors."""
+    """A whole step, by no more programs than there is work for, so that others find room beside it.
+
+    All must be resident at once: `num_programs` is at most the GPU's multiprocessors.
+    """
+    wanted = max(phase_programs(phase, sizes, rows.num_rows) for phase in PER_LAYER)
     tiles = {f"{phase.name}_TILES": phase_programs(phase, sizes, 0) for phase in PER_LAYER if phase is not Phase.ATTEND}
     assert max(tiles.values()) <= num_programs, f"{tiles} for {num_programs} programs"
-    _draft_step_kernel[(num_programs,)](
+    _draft_step_kernel[(min(wanted, num_programs),)](
         rows,
         weights,
         cache,
