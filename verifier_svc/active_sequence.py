@@ -104,6 +104,10 @@ class ActiveSequence:
         return self._local.waits_for_others and self.max_wait_us > 0 and self.engine.num_draft_tokens > 0
 
     @property
+    def is_drafted(self) -> bool:
+        return bool(self.request.proposers)
+
+    @property
     def is_predictable(self) -> bool:
         """Whether a pass's outcome alone decides what the next one feeds and checks, among the drafts there are."""
         if not self._checks_alone or self.num_told_features is not None:

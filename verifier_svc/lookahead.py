@@ -23,6 +23,7 @@ from slipstream.sampling.check import Verdict
 from verifier_svc.draft_tree import NO_PATH, DraftPath
 from verifier_svc.verify_pass import Pass
 
+MOST_MISSING: Final = 1 / 8  # of the sequences that are drafted for may have no drafts yet
 COLD_SECONDS: Final = 1e-3  # that a launch may take, before any was timed
 
 Outcome = tuple[int, int]  # draft tokens accepted, and the token after them
@@ -78,13 +79,16 @@ class Lookahead:
         )
 
     def launch(self, passes: Sequence[Pass]) -> Ahead | None:
-        """None if there is no room."""
+        """None if there is no room, or drafts may still come that are worth more than the time between two steps."""
         started = time.monotonic()
         limits = [self._limits(one) for one in passes]
         if not all(_reserve(one, most_drafts=max(own)) for one, own in zip(passes, limits, strict=True)):
             forget_reservations(passes)
             return None
         branches = [one.active.branches(one.path, own)[:MOST_BRANCHES] for one, own in zip(passes, limits, strict=True)]
+        if _num_missing(passes, limits, branches) > MOST_MISSING * len(passes):
+            forget_reservations(passes)
+            return None
         successors = [
             Successor(
                 one.active.check(one.path),
@@ -106,6 +110,14 @@ class Lookahead:
         most = min(engine.num_draft_tokens, self._scheduler.draft_allowance, MOST_DRAFTS)
         room = engine.max_len - engine.num_tokens - 2  # the outcome's last token, and the one after the next drafts
         return [max(0, min(most, room - num_accepted)) for num_accepted in range(len(one.path.tokens) + 1)]
+
+
+def _num_missing(passes: Sequence[Pass], limits: Sequence[Sequence[int]], branches: Sequence[Sequence[object]]) -> int:
+    """Sequences that someone drafts for and that have no draft for any outcome."""
+    return sum(
+        max(own) > 0 and not known and one.active.is_drafted
+        for one, own, known in zip(passes, limits, branches, strict=True)
+    )
 
 
 def forget_reservations(passes: Sequence[Pass]) -> None:

@@ -143,7 +143,8 @@ def test_the_text_is_that_of_the_model_whether_or_not_steps_are_launched_ahead(
         told = Told(tokenizer, ahead=ahead, num_blocks=num_blocks)
         told.drafting = drafting
         for sequence_id, prompt in prompts.items():
-            told.open(sequence_id, prompt, sampling={"max_tokens": 6 + 5 * sequence_id})
+            k = 3 if drafting else 0
+            told.open(sequence_id, prompt, sampling={"max_tokens": 6 + 5 * sequence_id}, num_draft_tokens=k)
         told.run()
         for sequence_id, prompt in prompts.items():
             assert told.text[sequence_id] == expected(prompt, 6 + 5 * sequence_id), f"ahead: {ahead}"
@@ -189,6 +190,17 @@ def test_nothing_is_launched_ahead_of_what_more_than_the_outcome_decides(
     told.run()
     assert told.text[1]
     assert told.runner.num_ahead == 0
+
+
+def test_a_step_is_not_launched_ahead_of_drafts_that_may_still_come(tokenizer: Tokenizer) -> None:
+    told = Told(tokenizer, ahead=True)
+    told.drafting = False
+    for sequence_id in (1, 2):
+        told.open(sequence_id, [5, 6, sequence_id])
+    told.run(steps=8)
+    assert told.runner.num_ahead == 0
+    told.run()
+    assert told.text[1] == expected([5, 6, 1], 15)
 
 
 @pytest.mark.parametrize(("mode", "num_draft_tokens"), [(VerificationMode.COUPLED, 3), (VerificationMode.RATIO, 0)])
