@@ -160,9 +160,9 @@ class Tenants:
 
 
 def default_tenants(*, remote: bool, tritonserver: bool = False) -> Tenants:
-    """What serves when no file is given: everybody, drafted by n-gram and, if there is one, a model before it."""
-    models = (DRAFT_MODEL,) * remote + (TRITONSERVER,) * tritonserver
-    return Tenants([Tenant(name="default", anonymous=True, proposers=(*models, NGRAM), control=DEFAULT_CONTROL)])
+    """What serves when no file is given: everybody, drafted by n-gram and, where it finds nothing, by a draft model."""
+    proposers = (TRITONSERVER,) * tritonserver + (NGRAM,) + (DRAFT_MODEL,) * remote
+    return Tenants([Tenant(name="default", anonymous=True, proposers=proposers, control=DEFAULT_CONTROL)])
 
 
 def load_tenants(path: Path) -> Tenants:

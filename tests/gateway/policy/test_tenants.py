@@ -100,7 +100,7 @@ def test_a_key_that_stands_where_its_hash_should_is_not_told_on(tmp_path: Path) 
 
 
 def test_without_a_file_a_drafter_is_used_if_there_is_one() -> None:
-    assert default_tenants(remote=True).authenticate("").proposers == ("draft_model", "ngram")
+    assert default_tenants(remote=True).authenticate("").proposers == ("ngram", "draft_model")
     assert default_tenants(remote=False).authenticate("").proposers == ("ngram",)
     assert default_tenants(remote=False, tritonserver=True).authenticate("").proposers == ("tritonserver", "ngram")
 
