@@ -24,7 +24,9 @@ def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
     if config.proposer == eagle3.NAME:
         return eagle3.load_eagle3_drafts(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
     if config.proposer == pard.NAME:
-        return pard.load_parallel_draft(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
+        return pard.load_parallel_draft(
+            config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, loop=loop
+        )
     raise ValueError(f"proposer is {config.proposer!r}; it must be one of {', '.join(NAMES)}")
 
 

@@ -7,8 +7,9 @@ so are prompts fed: of a row with much to feed only the end goes into the loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -43,9 +44,17 @@ class LoopLimits:
 class LoopedDraft:
     """One wait for the device per call, for rows that the loop takes."""
 
-    def __init__(self, stepwise: Proposer, loop: DraftLoop, drafting: Drafting) -> None:
-        self.limits = replace(stepwise.limits, num_lookahead=loop.most_steps - 1, feeds_drawn=True)
-        self._stepwise, self._loop, self._drafting = stepwise, loop, drafting
+    def __init__(
+        self,
+        stepwise: Proposer,
+        loop: DraftLoop,
+        drafting: Drafting,
+        mask_token: int | None = None,  # of a model that draws a block in one pass, see pard.py
+    ) -> None:
+        own = stepwise.limits
+        by_steps = replace(own, num_lookahead=loop.most_steps - 1, feeds_drawn=True)
+        self.limits = by_steps if mask_token is None else own
+        self._stepwise, self._loop, self._drafting, self._mask_token = stepwise, loop, drafting, mask_token
         self._keys: dict[tuple[int, int], int] = {}
         self._has_failed = False
         self._copies: list[tuple[int, int]] = []  # to be made before the next rows are fed
@@ -58,12 +67,13 @@ class LoopedDraft:
         self._copies += pairs
 
     def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
-        looped = [i for i, row in enumerate(rows) if self._takes(row)]
-        ends = [self._end_of(rows[i]) for i in looped]
-        if looped and not self._loop.holds(ends):  # too many tokens in the first step
-            ends = [self._end_of(rows[i], 1) for i in looped]
-        before = [front for i, end in zip(looped, ends, strict=True) if (front := _before(rows[i], end.start))]
-        others = [i for i in range(len(rows)) if i not in set(looped)]
+        looped = {i: self._entries(row, MOST_FED) for i, row in enumerate(rows) if self._takes(row)}
+        if not self._fits(looped):  # too many tokens in the first step
+            looped = {i: self._entries(rows[i], 1) for i in looped}
+        if not self._fits(looped):
+            looped = {}
+        before = [front for i, entries in looped.items() if (front := _before(rows[i], entries[0].start))]
+        others = [i for i in range(len(rows)) if i not in looped]
         proposals: list[tuple[Proposal, ...]] = [()] * len(rows)
         if others or before or len(self._copies) > len(looped):
             self._stepwise.copy_blocks(self._take_copies())
@@ -72,9 +82,13 @@ class LoopedDraft:
             for i, proposed in zip(others, stepwise, strict=False):
                 proposals[i] = proposed
         if looped:
-            for i, proposed in zip(looped, self._draw_or_give_up([rows[i] for i in looped], ends), strict=True):
+            drawn = self._draw_or_give_up([rows[i] for i in looped], list(looped.values()))
+            for i, proposed in zip(looped, drawn, strict=True):
                 proposals[i] = proposed
         return proposals
+
+    def _fits(self, looped: Mapping[int, Sequence[LoopRow]]) -> bool:
+        return not looped or self._loop.holds([entry for entries in looped.values() for entry in entries])
 
     def _take_copies(self) -> list[tuple[int, int]]:
         copies, self._copies = self._copies, []
@@ -84,16 +98,18 @@ class LoopedDraft:
         plain = row.rules is None and row.adapter is None and row.features is None
         return not self._has_failed and plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
 
-    def _end_of(self, row: Row, most: int = MOST_FED) -> LoopRow:
-        """What of the row goes into the loop."""
-        num_fed = min(len(row.token_ids), most)
-        return LoopRow(
-            row.token_ids[len(row.token_ids) - num_fed :],
-            row.end - num_fed,
-            row.block_ids,
-            self.limits.at_once(row.num_wanted),
-            self._settings(row),
-        )
+    def _entries(self, row: Row, most_fed: int) -> list[LoopRow]:
+        """What of the row goes into the loop: the end of it, and where masks are drawn for, each of those."""
+        num_fed, settings = min(len(row.token_ids), most_fed), self._settings(row)
+        num_drawn = self.limits.at_once(row.num_wanted)
+        token_ids, start = row.token_ids[len(row.token_ids) - num_fed :], row.end - num_fed
+        if self._mask_token is None:
+            return [LoopRow(token_ids, start, row.block_ids, num_drawn, settings)]
+        masks = [
+            LoopRow((self._mask_token,), position, row.block_ids, 1, settings)
+            for position in range(row.end, row.end + num_drawn - 1)
+        ]
+        return [LoopRow(token_ids, start, row.block_ids, 1, settings), *masks]
 
     def _settings(self, row: Row) -> tuple[int, ...]:
         settings = row.drawing.settings
@@ -109,29 +125,34 @@ class LoopedDraft:
             self._keys[draft_key, high] = derive_key(draft_key, high)
         return self._keys[draft_key, high]
 
-    def _draw_or_give_up(self, rows: Sequence[Row], ends: Sequence[LoopRow]) -> list[tuple[Proposal, ...]]:
+    def _draw_or_give_up(self, rows: Sequence[Row], entries: Sequence[Sequence[LoopRow]]) -> list[tuple[Proposal, ...]]:
         """A loop that fails is the last one: from then on the drafter goes step by step."""
         try:
-            return self._draw(rows, ends)
+            return self._draw(rows, entries)
         except LoopFailed as error:
             _LOG.error("drafting goes on step by step: %s", error)
             self._has_failed = True
             return self._stepwise.propose(rows)
 
-    def _draw(self, rows: Sequence[Row], ends: Sequence[LoopRow]) -> list[tuple[Proposal, ...]]:
+    def _draw(self, rows: Sequence[Row], entries: Sequence[Sequence[LoopRow]]) -> list[tuple[Proposal, ...]]:
+        """Of each row what its entries have drawn, one after another."""
+        drawn = self._loop.launch([entry for own in entries for entry in own], self._take_copies())()
         first_law = FIRST_OUTCOME + self._drafting.num_outcomes
-        drawn = self._loop.launch(ends, self._take_copies())()[:, : len(rows)]
         words, confidences = drawn[..., :first_law].tolist(), drawn[..., CONFIDENCE].view(np.float32).tolist()
         laws = _Laws(drawn[..., first_law:], self._drafting.num_kept)
 
-        def proposal(step: int, i: int) -> Proposal:
-            row, (token_id, _, *outcomes) = rows[i], words[step][i]
+        def proposal(row: Row, step: int, i: int) -> Proposal:
+            token_id, _, *outcomes = words[step][i]
             law = laws.law(step, i) if row.drawing.carries_law else None
             kind = LawKind.ONE_HOT if law is None else LawKind.SPARSE
             possible = tuple(outcome for outcome in outcomes[: row.num_outcomes] if outcome >= 0)
             return Proposal(DraftToken(token_id, kind, law), possible, confidences[step][i])
 
-        return [tuple(proposal(step, i) for step in range(end.num_steps)) for i, end in enumerate(ends)]
+        places = count()
+        return [
+            tuple(proposal(row, step, i) for entry in own for i in [next(places)] for step in range(entry.num_steps))
+            for row, own in zip(rows, entries, strict=True)
+        ]
 
 
 class _Laws:
@@ -156,7 +177,12 @@ def _before(row: Row, start: int) -> Row | None:
 
 
 def make_looped(
-    stepwise: Proposer, runner: ModelRunner, choice: TokenChoice, limits: LoopLimits, memory_bytes: int
+    stepwise: Proposer,
+    runner: ModelRunner,
+    choice: TokenChoice,
+    limits: LoopLimits,
+    memory_bytes: int,
+    mask_token: int | None = None,
 ) -> LoopedDraft:
     """Loops over the runner's model on its GPU, captured."""
     device = runner.model.embedding.device
@@ -171,4 +197,4 @@ def make_looped(
         capture=GraphCapture(device, memory_bytes),
     )
     loop.prepare()
-    return LoopedDraft(stepwise, loop, drafting)
+    return LoopedDraft(stepwise, loop, drafting, mask_token)

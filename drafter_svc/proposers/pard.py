@@ -15,14 +15,17 @@ from typing import Final
 import torch
 
 from drafter_svc.proposers.draft_model import Runner, limits_of, load_token_choice
-from drafter_svc.proposers.proposer import Limits, Proposal, Row
+from drafter_svc.proposers.looped import LoopLimits, make_looped
+from drafter_svc.proposers.proposer import Limits, Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.models.pard import read_mask_token
+from slipstream.sampling.draft_law import NUM_CANDIDATES
 
 NAME: Final = "pard"
+DRAWN_AT_ONCE: Final = 8  # tokens of a row for which captured passes have room, on average
 MOST_MASKS: Final = 15  # of one row: no model was trained to look further ahead
 
 
@@ -84,10 +87,16 @@ def _place(row: Row, index: int) -> Row:
     return replace(row, start=row.start + index)
 
 
-def load_parallel_draft(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> ParallelDraft:
+def load_parallel_draft(
+    engine: EngineConfig, *, num_target_ids: int, num_kept: int, loop: LoopLimits | None = None
+) -> Proposer:
     """The proposer of a checkpoint that was trained for it. Raises CheckpointError if it names no mask token."""
     mask_token = read_mask_token(engine.model)
-    runner = make_runner(engine)
+    runner = make_runner(replace(engine, cuda_graphs=False))  # its graphs are of verify passes
     limits = replace(limits_of(runner), num_lookahead=MOST_MASKS)
     choice = load_token_choice(engine, runner, num_target_ids=num_target_ids, num_kept=num_kept)
-    return ParallelDraft(runner, limits, choice, mask_token)
+    stepwise = ParallelDraft(runner, limits, choice, mask_token)
+    if loop is None or num_kept > NUM_CANDIDATES:
+        return stepwise
+    one_pass = replace(loop, max_rows=loop.max_rows * DRAWN_AT_ONCE, max_steps=1)
+    return make_looped(stepwise, runner, choice, one_pass, engine.graph_memory_bytes, mask_token)

@@ -11,6 +11,7 @@ import torch
 
 from drafter_svc.proposers.draft_model import DraftModel
 from drafter_svc.proposers.looped import LoopedDraft
+from drafter_svc.proposers.pard import ParallelDraft
 from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from slipstream.engine.draft_buffers import LoopSize
 from slipstream.engine.draft_loop import DraftLoop, loop_sizes
@@ -56,7 +57,9 @@ class ScriptedStep:
 class Checked:
     """A looped proposer, each of whose answers is compared with what single steps say to the same rows."""
 
-    def __init__(self, runner: ScriptedRunner, limits: Limits, most_steps: int, max_rows: int) -> None:
+    def __init__(
+        self, runner: ScriptedRunner, limits: Limits, most_steps: int, max_rows: int, mask_token: int | None = None
+    ) -> None:
         choice = token_choice()
         self.loop = DraftLoop(
             ScriptedStep(runner),
@@ -67,8 +70,16 @@ class Checked:
             max_blocks=limits.max_model_len // limits.block_size,
             capture=RunCapture(),
         )
-        self._runner, self._stepwise = runner, DraftModel(runner, limits, choice)
-        self._looped = LoopedDraft(self._stepwise, self.loop, choice.drafting(9, CPU))
+        in_parallel = replace(limits, num_lookahead=7)
+        self._runner, self._stepwise = (
+            runner,
+            (
+                DraftModel(runner, limits, choice)
+                if mask_token is None
+                else ParallelDraft(runner, in_parallel, choice, mask_token)
+            ),
+        )
+        self._looped = LoopedDraft(self._stepwise, self.loop, choice.drafting(9, CPU), mask_token)
         self.limits, self.adapters = self._looped.limits, None
         self.most_at_once = 0
         self._pairs: list[tuple[int, int]] = []
@@ -90,8 +101,8 @@ class Checked:
         return proposals
 
     def _step_by_step(self, row: Row, count: int) -> list[Proposal]:
-        if not row.num_wanted:
-            assert self._stepwise.propose([row]) == [()]
+        if not row.num_wanted or isinstance(self._stepwise, ParallelDraft):
+            return list(self._stepwise.propose([row])[0])
         proposals: list[Proposal] = []
         for _ in range(count):
             proposals += self._stepwise.propose([row])[0]
@@ -113,6 +124,14 @@ def as_values(proposals: Sequence[Proposal]) -> list[tuple[object, ...]]:
 
 def looped(most_steps: int, max_rows: int = 64) -> Callable[[ScriptedRunner, Limits], Checked]:
     return lambda runner, limits: Checked(runner, limits, most_steps, max_rows)
+
+
+def in_one_pass(runner: ScriptedRunner, limits: Limits) -> Checked:
+    return Checked(runner, limits, most_steps=1, max_rows=64, mask_token=VOCAB - 1)
+
+
+def prompt(index: int) -> list[int]:
+    return [1 + k % 9 for k in range(3 + 9 * index)]
 
 
 def proposer_of(setup: Setup) -> Checked:
@@ -142,7 +161,7 @@ def test_a_loop_answers_as_single_steps_do(temperature: float, mode: Verificatio
 def test_after_any_commit_loops_go_on_from_the_right_kv(temperature: float, mode: VerificationMode) -> None:
     setup = Setup(proposer=looped(4), max_rows=6)
     verifiers = [
-        ScriptedVerifier(request((*range(1, 4 + 9 * i),), sequence_id=i, temperature=temperature, mode=mode, fan_out=i))
+        ScriptedVerifier(request(prompt(i), sequence_id=i, temperature=temperature, mode=mode, fan_out=i))
         for i in range(3)
     ]
     for verifier in verifiers:
@@ -195,6 +214,22 @@ def test_a_path_that_is_unlikely_to_stand_ends_within_a_loop() -> None:
         ids.append(drafts)
     assert ids[0] == ids[1]
     assert any(len(draft) < 5 for draft in ids[0])
+
+
+@pytest.mark.parametrize("temperature, mode", MODES)
+def test_blocks_of_parallel_drafts_are_drawn_in_one_loop(temperature: float, mode: VerificationMode) -> None:
+    setup = Setup(proposer=in_one_pass)
+    verifiers = [
+        ScriptedVerifier(request(prompt(i), sequence_id=i, temperature=temperature, mode=mode, fan_out=i))
+        for i in range(3)
+    ]
+    for verifier in verifiers:
+        setup.open(verifier.request)
+    for turn in range(6):
+        setup.outputs()
+        setup.commit(*(verifier.commit_others(1 + (turn + i) % 4) for i, verifier in enumerate(verifiers)))
+    assert proposer_of(setup).most_at_once == 3
+    assert proposer_of(setup).loop.num_loops.total() > 8
 
 
 def test_when_a_loop_has_failed_drafting_goes_on_step_by_step() -> None:

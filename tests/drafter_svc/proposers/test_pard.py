@@ -48,7 +48,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(checkpoint: Path) -> ParallelDraft:
     engine = EngineConfig(model=checkpoint, dtype="float32", num_kv_blocks=32, block_size=BLOCK_SIZE)
-    return load_parallel_draft(engine, num_target_ids=320, num_kept=320)
+    proposer = load_parallel_draft(engine, num_target_ids=320, num_kept=320)
+    assert isinstance(proposer, ParallelDraft)
+    return proposer
 
 
 def row(prompt: Sequence[int], *, start: int = 0, first_block: int = 0, num_wanted: int = 4, **drawing: object) -> Row:
