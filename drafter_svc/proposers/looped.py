@@ -7,7 +7,7 @@ so are prompts fed: of a row with much to feed only the end goes into the loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
@@ -24,7 +24,7 @@ from slipstream.engine.draft_steps import StepKind, make_draft_step
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.exchange import DraftToken, LawKind, SparseLaw
-from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, Drafting, with_draw
+from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, TOKEN, Drafting, with_draw
 from slipstream.sampling.philox import DRAW_BITS, derive_key
 
 _LOG = logging.getLogger(__name__)
@@ -136,37 +136,46 @@ class LoopedDraft:
 
     def _draw(self, rows: Sequence[Row], entries: Sequence[Sequence[LoopRow]]) -> list[tuple[Proposal, ...]]:
         """Of each row what its entries have drawn, one after another."""
-        drawn = self._loop.launch([entry for own in entries for entry in own], self._take_copies())()
-        first_law = FIRST_OUTCOME + self._drafting.num_outcomes
-        words, confidences = drawn[..., :first_law].tolist(), drawn[..., CONFIDENCE].view(np.float32).tolist()
-        laws = _Laws(drawn[..., first_law:], self._drafting.num_kept)
-
-        def proposal(row: Row, step: int, i: int) -> Proposal:
-            token_id, _, *outcomes = words[step][i]
-            law = laws.law(step, i) if row.drawing.carries_law else None
-            kind = LawKind.ONE_HOT if law is None else LawKind.SPARSE
-            possible = tuple(outcome for outcome in outcomes[: row.num_outcomes] if outcome >= 0)
-            return Proposal(DraftToken(token_id, kind, law), possible, confidences[step][i])
-
-        places = count()
+        words = self._loop.launch([entry for own in entries for entry in own], self._take_copies())()
+        drawn, places = _Drawn(words, self._drafting), count()
         return [
-            tuple(proposal(row, step, i) for entry in own for i in [next(places)] for step in range(entry.num_steps))
+            tuple(proposal for entry in own for proposal in drawn.proposals(row, next(places), entry.num_steps))
             for row, own in zip(rows, entries, strict=True)
         ]
 
 
-class _Laws:
-    """Laws by step and row; what has no count is left out."""
+class _Drawn:
+    """What a loop has drawn, by step and entry. What many rows need is made for all at once: Python is slow."""
 
-    def __init__(self, words: Ints, num_kept: int) -> None:
-        self._token_ids = words[..., :num_kept]
-        counts = words[..., num_kept:]
+    def __init__(
+        self,
+        words: Ints,  # [num_steps, num_entries, drafting.width]
+        drafting: Drafting,
+    ) -> None:
+        outcomes, laws = np.split(words, [FIRST_OUTCOME + drafting.num_outcomes], axis=2)
+        self._outcomes = outcomes[..., FIRST_OUTCOME:].tolist()
+        self._num_possible = (outcomes[..., FIRST_OUTCOME:] >= 0).sum(-1).tolist()  # likeliest first
+        self._tokens = outcomes[..., TOKEN].tolist()
+        self._confidences = outcomes[..., CONFIDENCE].view(np.float32).tolist()
+        self._law_ids, counts = np.split(laws, 2, axis=2)
         self._counts = counts.astype(np.uint16)
-        self._lengths = (counts > 0).sum(-1).tolist()  # likeliest first, so the others come last
+        self._lengths = (counts > 0).sum(-1).tolist()  # likeliest first, so those without a count come last
 
-    def law(self, step: int, row: int) -> SparseLaw:
-        length = self._lengths[step][row]
-        return SparseLaw(self._token_ids[step, row, :length], self._counts[step, row, :length])
+    def proposals(self, row: Row, entry: int, num_steps: int) -> Iterator[Proposal]:
+        with_law, most = row.drawing.carries_law, row.num_outcomes
+        for step in range(num_steps):
+            token_id = self._tokens[step][entry]
+            token = (
+                DraftToken(token_id, LawKind.SPARSE, self._law(step, entry))
+                if with_law
+                else DraftToken(token_id, LawKind.ONE_HOT)
+            )
+            possible = self._outcomes[step][entry][: min(most, self._num_possible[step][entry])]
+            yield Proposal(token, tuple(possible), self._confidences[step][entry])
+
+    def _law(self, step: int, entry: int) -> SparseLaw:
+        length = self._lengths[step][entry]
+        return SparseLaw(self._law_ids[step, entry, :length], self._counts[step, entry, :length])
 
 
 def _before(row: Row, start: int) -> Row | None:

@@ -69,6 +69,7 @@ class LoopBuffers:
             torch.zeros(words, dtype=torch.int32, pin_memory=pinned),
             torch.zeros(words, dtype=torch.int32, device=device),
         )
+        self._numpy_parts: dict[LoopSize, list[Ints]] = {}
         results = largest.num_rows * largest.num_steps * width
         self._drawn = torch.zeros(results, dtype=torch.int32, device=device)
         self._read = torch.zeros(results, dtype=torch.int32, pin_memory=pinned)
@@ -82,7 +83,7 @@ class LoopBuffers:
 
     def write(self, size: LoopSize, rows: Sequence[LoopRow], copies: Sequence[tuple[int, int]] = ()) -> None:
         """Writes the rows on the host; the loop before must have ended. No row at all: padding alone."""
-        parts = [part.numpy() for part in _parts(self._host, size, self._max_blocks)]
+        parts = self._host_parts(size)
         token_ids, context_lens, token_rows, last_tokens, num_steps, settings, copied, tables = parts
         lengths = [len(row.token_ids) for row in rows]
         assert sum(lengths) <= len(token_ids), f"{sum(lengths)} tokens, room for {len(token_ids)}"
@@ -96,6 +97,11 @@ class LoopBuffers:
         tables[:] = 0
         for table, row in zip(tables, rows, strict=False):
             table[: len(row.block_ids)] = row.block_ids
+
+    def _host_parts(self, size: LoopSize) -> list[Ints]:
+        if size not in self._numpy_parts:
+            self._numpy_parts[size] = [part.numpy() for part in _parts(self._host, size, self._max_blocks)]
+        return self._numpy_parts[size]
 
     def upload(self, size: LoopSize) -> None:
         """Starts the copy of what was written."""
