@@ -47,7 +47,8 @@ def _products(
     """Of the first N columns and of the second: [TILE_ROWS, N] fp32 each."""
     PRECISION: tl.constexpr = SIZES.precision
     both = tl.sum(tl.dot(x, weight, input_precision=PRECISION), 0) * scale[:, None]
-    return tl.split(tl.permute(tl.reshape(both, [TILE_ROWS, 2, N]), [0, 2, 1]))
+    first, second = tl.split(tl.permute(tl.reshape(both, [TILE_ROWS, 2, N]), [0, 2, 1]))
+    return first, second
 
 
 @triton.jit
