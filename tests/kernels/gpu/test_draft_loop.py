@@ -16,6 +16,7 @@ from slipstream.engine.draft_loop import DraftLoop, loop_sizes
 from slipstream.engine.draft_step import PlainStep
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels import attention, copy_blocks, draft_choice, linear, rms_norm, rotary, silu_mul, token_rows
 from slipstream.kernels.draft_choice import (
     CONFIDENCE,
     FIRST_OUTCOME,
@@ -46,12 +47,20 @@ SETTINGS = [
 
 
 class RunCapture:
-    """Launches again."""
+    """Launches again, kernels also where they are interpreted."""
 
     num_bytes, is_full = 0, False
 
+    def __init__(self) -> None:
+        self.replaying = False
+
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        return run
+        def replay() -> None:
+            self.replaying = True
+            run()
+            self.replaying = False
+
+        return replay
 
 
 def make_model(device: torch.device, dtype: torch.dtype) -> LlamaModel:
@@ -66,6 +75,11 @@ def prompt(index: int) -> list[int]:
     return [(31 * index + 7 * k) % CONFIG.vocab_size for k in range(20 + 11 * index)]
 
 
+def fed(row: LoopRow) -> list[int]:
+    """The prompt that the row is the end of."""
+    return prompt(row.block_ids[0] // BLOCKS)
+
+
 def make_rows(count: int) -> list[LoopRow]:
     rows = []
     for i, token_ids in enumerate(map(prompt, range(count))):
@@ -76,9 +90,9 @@ def make_rows(count: int) -> list[LoopRow]:
 
 
 def fed_cache(model: LlamaModel, rows: list[LoopRow]) -> tuple[ModelRunner, KVCache]:
-    cache = KVCache(model.config, BLOCKS * len(rows), BLOCK_SIZE, model.dtype, model.embedding.device)
+    cache = KVCache(model.config, BLOCKS * 4, BLOCK_SIZE, model.dtype, model.embedding.device)
     runner = ModelRunner(model, cache, MAX_MODEL_LEN)
-    runner.forward([Chunk(prompt(i)[: row.start], 0, row.block_ids, 0) for i, row in enumerate(rows)])
+    runner.forward([Chunk(fed(row)[: row.start], 0, row.block_ids, 0) for row in rows])
     return runner, cache
 
 
@@ -127,15 +141,33 @@ def test_a_captured_loop_draws_what_its_launches_draw(dtype: torch.dtype, count:
     assert torch.equal(results[0][1], results[1][1])
 
 
+KERNELS = (attention, copy_blocks, draft_choice, linear, rms_norm, rotary, silu_mul, token_rows)
+
+
+def test_with_kernels_a_loop_draws_the_tokens_of_passes_without(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, on_cpu, capture = make_rows(3)[1:], make_model(torch.device("cpu"), torch.float32), RunCapture()
+    runner, cache = fed_cache(copy.deepcopy(on_cpu).to(device), rows)
+    if device.type == "cpu":
+        for module in KERNELS:
+            monkeypatch.setattr(module, "fused", lambda x: capture.replaying)
+    drawn = loop_of(runner, cache, capture).launch(rows)()
+    compare(drawn, rows, fed_cache(on_cpu, rows)[0])
+
+
 @pytest.mark.gpu
 def test_in_fp32_a_captured_loop_draws_the_tokens_of_passes_on_a_cpu(device: torch.device) -> None:
     rows, on_cpu = make_rows(4), make_model(torch.device("cpu"), torch.float32)
     runner, cache = fed_cache(copy.deepcopy(on_cpu).to(device), rows)
     drawn = loop_of(runner, cache, GraphCapture(device, 1 << 30)).launch(rows)()
-    expected_runner, _ = fed_cache(on_cpu, rows)
+    compare(drawn, rows, fed_cache(on_cpu, rows)[0])
+
+
+def compare(drawn: Ints, rows: list[LoopRow], runner: ModelRunner) -> None:
     first_law = FIRST_OUTCOME + OUTCOMES
     for i, row in enumerate(rows):
-        got, expected = drawn[: row.num_steps, i], step_by_step(expected_runner, row)
+        got, expected = drawn[: row.num_steps, i], step_by_step(runner, row)
         np.testing.assert_array_equal(got[:, TOKEN], expected[:, TOKEN])
         np.testing.assert_array_equal(got[:, FIRST_OUTCOME:first_law], expected[:, FIRST_OUTCOME:first_law])
         assert np.abs(got[:, first_law + KEPT :] - expected[:, first_law + KEPT :]).max() <= 8, "counts of 32768"
