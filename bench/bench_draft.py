@@ -132,7 +132,7 @@ def report(ground: Ground, kind: StepKind, num_rows: int, sampling: SamplingPara
     timed = TimedCapture(device) if bandwidth else None
     step = make_draft_step(ground.runner.model, ground.runner.kv_cache, MAX_MODEL_LEN, kind)
     loop = DraftLoop(
-        step, ground.runner.model.logits, ground.runner.kv_cache.copy_listed_blocks, drafting,
+        step, step, ground.runner.model.logits, ground.runner.kv_cache.copy_listed_blocks, drafting,
         sizes=[LoopSize(num_rows, n) for n in (1, NUM_STEPS)],
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE, capture=timed or DryCapture(),
     )  # fmt: skip

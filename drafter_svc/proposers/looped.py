@@ -20,6 +20,7 @@ from drafter_svc.proposers.proposer import Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.engine.draft_buffers import Ints, LoopRow
 from slipstream.engine.draft_loop import DraftLoop, LoopFailed, loop_sizes
+from slipstream.engine.draft_step import PlainStep
 from slipstream.engine.draft_steps import StepKind, make_draft_step
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
@@ -56,7 +57,6 @@ class LoopedDraft:
         self.limits = by_steps if mask_token is None else own
         self._stepwise, self._loop, self._drafting, self._mask_token = stepwise, loop, drafting, mask_token
         self._keys: dict[tuple[int, int], int] = {}
-        self._has_failed = False
         self._copies: list[tuple[int, int]] = []  # to be made before the next rows are fed
 
     @property
@@ -96,7 +96,7 @@ class LoopedDraft:
 
     def _takes(self, row: Row) -> bool:
         plain = row.rules is None and row.adapter is None and row.features is None
-        return not self._has_failed and plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
+        return plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
 
     def _entries(self, row: Row, most_fed: int) -> list[LoopRow]:
         """What of the row goes into the loop: the end of it, and where masks are drawn for, each of those."""
@@ -126,12 +126,11 @@ class LoopedDraft:
         return self._keys[draft_key, high]
 
     def _draw_or_give_up(self, rows: Sequence[Row], entries: Sequence[Sequence[LoopRow]]) -> list[tuple[Proposal, ...]]:
-        """A loop that fails is the last one: from then on the drafter goes step by step."""
+        """What a failed loop was to draw is begun step by step."""
         try:
             return self._draw(rows, entries)
         except LoopFailed as error:
-            _LOG.error("drafting goes on step by step: %s", error)
-            self._has_failed = True
+            _LOG.error("drafting goes on with the plain step: %s", error)
             return self._stepwise.propose(rows)
 
     def _draw(self, rows: Sequence[Row], entries: Sequence[Sequence[LoopRow]]) -> list[tuple[Proposal, ...]]:
@@ -198,6 +197,7 @@ def make_looped(
     drafting = choice.drafting(MAX_RANKS + 1, device)
     loop = DraftLoop(
         make_draft_step(runner.model, runner.kv_cache, runner.max_model_len, limits.step),
+        PlainStep(runner.model, runner.kv_cache, runner.max_model_len),
         runner.model.logits,
         runner.kv_cache.copy_listed_blocks,
         drafting,

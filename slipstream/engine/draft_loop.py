@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LoopFailed(RuntimeError):
-    """What a loop drew may be wrong, and its step should not be used any more."""
+    """What a loop drew may be wrong. Later loops take the plain step."""
 
 
 class DraftLoop:
@@ -31,6 +31,7 @@ class DraftLoop:
     def __init__(
         self,
         step: DraftStep,
+        plain: DraftStep,  # once the step says that it has failed
         logits: Callable[[torch.Tensor], torch.Tensor],  # hidden [num_rows, hidden] to fp32 [num_rows, draft vocab]
         copy_blocks: Callable[[torch.Tensor], None],  # of pairs [n, 2], as KVCache.copy_listed_blocks takes them
         drafting: Drafting,
@@ -40,6 +41,7 @@ class DraftLoop:
         capture: Capture,
     ) -> None:
         self.num_loops: Counter[LoopSize] = Counter()
+        self._plain = plain
         self._step, self._logits, self._copy_blocks, self._drafting = step, logits, copy_blocks, drafting
         self._sizes = sorted(sizes)
         self._capture = capture
@@ -89,8 +91,15 @@ class DraftLoop:
         if self._ended is not None:
             self._ended.synchronize()
         if int(self._error_on_host):
+            self._give_up_step()
             raise LoopFailed("programs of a draft step have waited for one another in vain")
         return self._buffers.read(size)
+
+    def _give_up_step(self) -> None:
+        """Its graphs go too; those of the plain step are captured as they are needed."""
+        self._step, self._error = self._plain, None
+        self._graphs.clear()
+        self._error_on_host.zero_()
 
     def _size_for(self, rows: Sequence[LoopRow]) -> LoopSize | None:
         """The least that the rows fit."""

@@ -80,6 +80,7 @@ def fresh_cache(model: LlamaModel) -> KVCache:
 def make_loop(model: LlamaModel, cache: KVCache, sizes: Sequence[LoopSize] | None = None) -> DraftLoop:
     return DraftLoop(
         PlainStep(model, cache, MAX_MODEL_LEN),
+        PlainStep(model, cache, MAX_MODEL_LEN),
         model.logits,
         cache.copy_listed_blocks,
         DRAFTING,

@@ -63,6 +63,7 @@ class Checked:
         choice = token_choice()
         self.loop = DraftLoop(
             ScriptedStep(runner),
+            ScriptedStep(runner),
             lambda hidden: hidden,
             lambda pairs: runner.copy_blocks([pair for pair in pairs.tolist() if pair[0] >= 0]),
             choice.drafting(9, CPU),
@@ -232,17 +233,18 @@ def test_blocks_of_parallel_drafts_are_drawn_in_one_loop(temperature: float, mod
     assert proposer_of(setup).loop.num_loops.total() > 6
 
 
-def test_when_a_loop_has_failed_drafting_goes_on_step_by_step() -> None:
+def test_after_a_loop_that_failed_drafting_goes_on_with_the_other_step() -> None:
     setup = Setup(proposer=looped(6))
-    proposer = proposer_of(setup)
+    loop = proposer_of(setup).loop
     opened = request(temperature=0.0, num_draft_tokens=5, fan_out=2)
     setup.open(opened)
     verifier = ScriptedVerifier(opened)
     for turn in range(4):
         if turn == 1:
-            proposer.loop._error_on_host.fill_(1)
+            loop._error_on_host.fill_(1)
         verifier.insert(setup.drafts())
         commit = verifier.run_pass()
         assert commit.num_accepted == 5
         setup.commit(commit)
-    assert proposer.loop.num_loops.total() == 3
+        assert (loop._step is loop._plain) == (turn >= 1)
+    assert loop.num_loops.total() > 4

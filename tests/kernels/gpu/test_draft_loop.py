@@ -100,6 +100,7 @@ def loop_of(runner: ModelRunner, cache: KVCache, capture: Capture) -> DraftLoop:
     target_ids = torch.arange(CONFIG.vocab_size, dtype=torch.int32, device=runner.model.embedding.device)
     return DraftLoop(
         PlainStep(runner.model, cache, MAX_MODEL_LEN),
+        PlainStep(runner.model, cache, MAX_MODEL_LEN),
         runner.model.logits,
         cache.copy_listed_blocks,
         Drafting(target_ids, True, KEPT, OUTCOMES),
