@@ -156,7 +156,11 @@ class Pipeline:
             self.counts.tokens += accepted + 1
             stream.committed += accepted + 1
             stream.ready_at = self.now
-            stream.patience.note_pass(seconds, num_draft_tokens=num_draft_tokens, num_accepted=accepted)
+            stream.patience.note_pass(seconds)
+            if num_draft_tokens:
+                stream.patience.note_drafts(accepted)
+            else:
+                stream.patience.note_none()
             news = partial(self._learn, stream, stream.committed, accepted, num_draft_tokens)
             self._at(self._machine.round_trip / 2, news)
         if not self._machine.overlaps:
