@@ -12,9 +12,10 @@ from dataclasses import replace
 import torch
 
 from slipstream.kernels.gpu.check_table import NUM_COLUMNS, CheckTable, Column, pack_checks
+from slipstream.kernels.gpu.decided_rows import decide_rows
 from slipstream.kernels.gpu.row_limits import row_limits
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics, tile_size
-from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
+from slipstream.kernels.gpu.second_look import second_look, verdicts
 from slipstream.kernels.token_mask import mask_tokens
 from slipstream.kernels.token_rules import apply_token_rules
 from slipstream.sampling.check import SequenceCheck, Verdict

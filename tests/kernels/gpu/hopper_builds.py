@@ -159,7 +159,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         8,
     ),
     "decide": (
-        "second_look:_decide_rows_kernel",
+        "decided_rows:_decide_rows_kernel",
         "*i32 *fp32 *i32 *fp32 *i32 *i32 *fp32 i32 i32",
         {"LIMITED": True, "TILES": 64, "OVERLAP": True},
         1,

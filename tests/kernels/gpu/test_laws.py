@@ -12,8 +12,9 @@ from scipy.stats import chisquare
 
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
 from slipstream.kernels.gpu.check_table import pack_checks
+from slipstream.kernels.gpu.decided_rows import decide_rows
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics
-from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
+from slipstream.kernels.gpu.second_look import second_look, verdicts
 from slipstream.kernels.gpu.verification import verify
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck

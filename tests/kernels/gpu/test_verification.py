@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from slipstream.kernels.gpu.check_table import Column, pack_checks
+from slipstream.kernels.gpu.decided_rows import decide_rows
 from slipstream.kernels.gpu.row_statistics import RowParts, row_statistics
-from slipstream.kernels.gpu.second_look import decide_rows, second_look, verdicts
+from slipstream.kernels.gpu.second_look import second_look, verdicts
 from slipstream.kernels.gpu.verification import verify, verify_table, without_unlikely
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling import target_law, verification
