@@ -139,7 +139,7 @@ def follow_up(rows: StepRows, follow: FollowUp, decided: torch.Tensor, columns: 
         rows.block_tables.numel(),
         DRAFT_ID=columns.draft_id,
         POSITION=columns.position,
-        SEQUENCES=triton.next_power_of_2(num_seqs),
+        SEQUENCES=max(2, triton.next_power_of_2(num_seqs)),  # Triton cannot lay out running sums of one number
         BRANCHES=NUM_BRANCHES,
         DRAFTS=NUM_DRAFTS,
         COLUMNS=rows.words.shape[1],
