@@ -58,6 +58,21 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {"BLOCK_SIZE": 16, "SEQUENCES": 32, "BLOCK": 128},
         4,
     ),
+    "follow_up of few": (
+        "follow_up:_follow_up_kernel",
+        "*i32 " * 18 + "i32 i32 i32 i32",
+        {
+            "DRAFT_ID": 1,
+            "POSITION": 2,
+            "SEQUENCES": 2,
+            "BRANCHES": 16,
+            "DRAFTS": 8,
+            "COLUMNS": 16,
+            "BLOCK": 32,
+            "COPIED": 1024,
+        },
+        4,
+    ),
     "follow_up": (
         "follow_up:_follow_up_kernel",
         "*i32 " * 18 + "i32 i32 i32 i32",
