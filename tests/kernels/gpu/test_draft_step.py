@@ -10,6 +10,7 @@ from slipstream.engine.draft_step import PlainStep
 from slipstream.engine.fused_step import FusedStep, PersistentStep
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
+from tests.kernels.gpu.draft_step_builds import build_all
 
 BLOCK_SIZE = 16
 PROGRAMS = 8
@@ -102,3 +103,13 @@ def test_a_barrier_that_never_opens_is_given_up_and_told(device: torch.device) -
     step._sync = step._sync._replace(patience=100)
     step(*rows)
     assert step.error.item() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_every_kernel_builds_for_hopper() -> None:
+    ptx = build_all()
+    assert all(".target sm_90" in text for text in ptx.values())
+    assert all("mma.sync" in ptx[name] for name in ("QKV", "ATTEND", "OUTPUT", "GATE_UP", "DOWN", "persistent"))
+    assert "ld.acquire.gpu" in ptx["persistent"]
+    assert "atom.global.gpu.release" in ptx["persistent"]
