@@ -31,7 +31,7 @@ def _signature() -> dict[str, Any]:
 
     return {
         "rows": Rows(INT64, INT64, INT64, "i32", "i32"),
-        "weights": Weights(*[BF16] * 10, "fp32"),
+        "weights": Weights(**dict.fromkeys(Weights._fields, BF16))._replace(eps="fp32"),
         "cache": Cache(BF16, BF16, "i64"),
         "scratch": Scratch(FP32, BF16, FP32, FP32, BF16, BF16),
         "sync": Sync(INT64, INT64, INT32, "i32"),
