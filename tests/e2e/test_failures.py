@@ -8,10 +8,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from launcher.topology import num_cores
@@ -188,6 +190,12 @@ async def begin(
     return begun
 
 
+async def drains(address: str) -> bool:
+    async with grpc.aio.insecure_channel(address) as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    return bool(answer.status == health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
 def num_moved(cluster: Cluster) -> float:
     """Sequences that were lost with a verifier."""
     with urllib.request.urlopen(f"http://{cluster.metrics_address('gateway')}/metrics", timeout=10) as reply:
@@ -221,7 +229,8 @@ async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_dr
             assert await asyncio.to_thread(num_moved, cluster) > 0
             await asyncio.to_thread(cluster.restart, "verifier1")
             begun = await begin(cluster, stack, mixed(16)[:4], ["verifier2"])
-            cluster.terminate("verifier2")  # it drains
+            cluster.terminate("verifier2")
+            await eventually(partial(drains, cluster.address("verifier2")))
             late = await begin(cluster, stack, mixed(16)[4:8], ["verifier1"])
             cluster.terminate("verifier2")  # and ends, done or not
             survived += await finish([*begun, *late])
