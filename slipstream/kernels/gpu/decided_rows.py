@@ -65,7 +65,7 @@ def _decide_rows_kernel(
     if kind < RATIO:
         scores = tl.load(part_ptr + BEST, mask=inside, other=float("-inf")) - below
         _, tile = tl.max(scores, 0, return_indices=True)
-        chosen = tl.load(tokens_ptr + row * num_tiles + tile)
+        chosen = tl.load(tokens_ptr + row * num_tiles + tl.minimum(tile, num_tiles - 1))  # NaN has no largest
         tl.store(chosen_ptr + row, chosen)
         tl.store(stands_ptr + row, (chosen == tl.load(row_ptr + DRAFT_ID)).to(tl.int32))
     else:

@@ -71,7 +71,7 @@ def _kept_statistics_kernel(
                 best, where = tl.max(scores, 0, return_indices=True)
         tl.store(part_ptr + tile * 4 + TOTAL, total)
         tl.store(part_ptr + tile * 4 + BEST, best)
-        tl.store(tokens_ptr + row * num_tiles + tile, tile * TILE + where)
+        tl.store(tokens_ptr + row * num_tiles + tile, tl.minimum(tile * TILE + where, vocab_size - 1))
 
 
 def keep_statistics(

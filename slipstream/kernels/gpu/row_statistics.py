@@ -103,7 +103,9 @@ def _row_statistics_kernel(
     tl.store(values_ptr + part * 4 + LARGEST, largest)
     tl.store(values_ptr + part * 4 + TOTAL, total)
     tl.store(values_ptr + part * 4 + BEST, best)
-    tl.store(tokens_ptr + part, first_token + tile * TILE + where)
+    tl.store(
+        tokens_ptr + part, first_token + tl.minimum(tile * TILE + where, vocab_size - 1)
+    )  # a row of NaN: any token
 
 
 def tile_size(num_rows: int, vocab_size: int) -> int:

@@ -82,7 +82,7 @@ def _second_look_kernel(
     best, where = tl.max(noise - distance, 0, return_indices=True)
     part = (sequence * num_tiles + tile) * 2
     tl.store(scores_ptr + part + 1, best)
-    tl.store(tokens_ptr + part + 1, first_token + tile * TILE + where)
+    tl.store(tokens_ptr + part + 1, first_token + tl.minimum(tile * TILE + where, vocab_size - 1))
     best_residual, where_residual = float("-inf"), 0
     if tl.load(row_ptr + KIND) == RATIO:
         tokens = first_token + columns
@@ -96,7 +96,7 @@ def _second_look_kernel(
         scores = tl.where(residual > 0, tl.log(tl.where(residual > 0, residual, 1.0)) + noise, float("-inf"))
         best_residual, where_residual = tl.max(scores, 0, return_indices=True)
     tl.store(scores_ptr + part, best_residual)
-    tl.store(tokens_ptr + part, first_token + tile * TILE + where_residual)
+    tl.store(tokens_ptr + part, first_token + tl.minimum(tile * TILE + where_residual, vocab_size - 1))
 
 
 @triton.jit
@@ -129,7 +129,7 @@ def _verdicts_kernel(
             _, where = tl.max(
                 tl.load(scores_ptr + parts + 1, mask=tiles < num_tiles, other=float("-inf")), 0, return_indices=True
             )
-        token = tl.load(tokens_ptr + (sequence * num_tiles + where) * 2 + law)
+        token = tl.load(tokens_ptr + (sequence * num_tiles + tl.minimum(where, num_tiles - 1)) * 2 + law)
     tl.store(verdicts_ptr + sequence * 2, num_accepted)
     tl.store(verdicts_ptr + sequence * 2 + 1, token)
 

@@ -149,3 +149,10 @@ def test_token_rules_change_verdicts_as_in_the_reference(device: torch.device) -
     assert verify(logits.to(device), checks) == expected
     assert verification.verify(logits, checks) == expected
     assert verification.verify(logits, [replace(check, rules=None) for check in checks]) != expected
+
+
+@pytest.mark.parametrize("params", [PLAIN[0], PLAIN[1]])
+def test_a_row_of_nan_chooses_a_token_of_the_vocabulary(params: SamplingParams, device: torch.device) -> None:
+    check = RandomChecks(0, 1027).check(params, max_draft_tokens=0)
+    (verdict,) = verify(torch.full((1, 1027), torch.nan, device=device), [check])
+    assert 0 <= verdict.token_ids[-1] < 1027
