@@ -19,7 +19,7 @@ PromptTokensBeside = Annotated[
     int, typer.Option(help="Most prompt tokens of a step in which others decode; 0: 240 on a GPU, no bound on a CPU.")
 ]
 LaunchAhead = Annotated[
-    bool, typer.Option(help="On a GPU, launch a step while the one before it runs; off changes nothing but speed.")
+    bool, typer.Option(help="On a GPU, launch a step while the one before it runs; changes nothing but speed.")
 ]
 NgramFallback = Annotated[bool, typer.Option(help="Draft by n-gram here when a sequence that allows it has no drafts.")]
 Features = Annotated[
@@ -46,7 +46,7 @@ def main(
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_waiting: Annotated[int, typer.Option(help="Most sequences that queue for a place in the batch.")] = 256,
     prompt_tokens_beside: PromptTokensBeside = 0,
-    launch_ahead: LaunchAhead = True,
+    launch_ahead: LaunchAhead = False,
     ngram_fallback: NgramFallback = True,
     features: Features = None,
     num_threads: command_line.NumThreads = 1,

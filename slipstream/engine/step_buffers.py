@@ -26,12 +26,12 @@ NUM_HEAD_PARTS = 6  # of a step's inputs, those before the block tables
 class StepInputs:
     """The parts of the buffer under one bucket, each int32. What lies beyond the step's own sizes is inert."""
 
+    number: torch.Tensor  # [1]: of the step that was written last; in the same place under every bucket
     token_ids: torch.Tensor  # [num_tokens]
     query_starts: torch.Tensor  # [num_seqs + 1]; a padded sequence has no tokens
     context_lens: torch.Tensor  # [num_seqs]
     logits_rows: torch.Tensor  # [num_rows]
     row_starts: torch.Tensor  # [num_seqs + 1]: check i owns rows row_starts[i] : row_starts[i + 1]
-    number: torch.Tensor  # [1]: of the step that is written here
     block_tables: torch.Tensor  # [num_seqs, max_blocks]
     words: torch.Tensor  # [num_rows, WIDTH]: checks with laws
     plain_words: torch.Tensor  # [num_rows, NUM_COLUMNS], in the same place: checks without
@@ -141,12 +141,12 @@ class _Layout:
         row_starts = list(accumulate((len(check.draft) + 1 for check in checks), initial=0))
         ends = zip(chunks, starts[1:], strict=True)
         parts = (
+            ([number], 0),
             ([token for chunk in chunks for token in chunk.token_ids], 0),
             (starts, starts[-1]),
             ([chunk.end for chunk in chunks], 0),
             ([row for chunk, end in ends for row in range(end - chunk.num_logits, end)], 0),
             (row_starts, row_starts[-1]),
-            ([number], 0),
         )
         words: list[int] = []
         for (values, padding), end in zip(parts, self.starts[1:], strict=False):
@@ -157,7 +157,7 @@ class _Layout:
 
 def _layout(bucket: Bucket, max_blocks: int) -> _Layout:
     seqs, rows = bucket.num_seqs, bucket.num_rows
-    before = ((bucket.num_tokens,), (seqs + 1,), (seqs,), (rows,), (seqs + 1,), (1,), (seqs, max_blocks))
+    before = ((1,), (bucket.num_tokens,), (seqs + 1,), (seqs,), (rows,), (seqs + 1,), (seqs, max_blocks))
     starts = list(accumulate((-(-math.prod(shape) // 4) * 4 for shape in before), initial=0))
     return _Layout((*before, (rows, WIDTH), (rows, NUM_COLUMNS)), (*starts, starts[-1]), rows)
 

@@ -169,6 +169,21 @@ def test_a_step_launched_behind_another_one_does_what_it_would_after_its_end(
     torch.testing.assert_close(ahead.kv_cache._data, plain.kv_cache._data, atol=1e-5, rtol=0)
 
 
+def test_a_step_of_another_size_may_be_launched_behind_a_prompt(model: LlamaModel) -> None:
+    plain, ahead = plain_runner(model), padded_runner(model)
+    blocks, first_check = list(range(3, 13)), replace(check(0), base=38)
+    prompt = Chunk([40] * 38, 0, blocks, 1)
+    [first] = plain.verify([prompt], [first_check])
+    [second] = plain.verify([Chunk(first.token_ids, 38, blocks, 1)], [replace(first_check, base=39)])
+    ahead.prepare()
+    finish = ahead.launch([prompt], [first_check])
+    finish_behind = ahead.launch_after([Successor(first_check, blocks, [])])
+    assert finish() == [first]
+    assert finish_behind is not None
+    assert finish_behind() == [(0, second.token_ids[-1])]
+    assert len(ahead.num_graph_steps) == 2, "the sizes are to differ"
+
+
 def test_no_step_is_launched_behind_another_one_whose_checks_its_graph_cannot_do(model: LlamaModel) -> None:
     runner = padded_runner(model)
     runner.prepare()
