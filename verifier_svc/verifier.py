@@ -45,7 +45,7 @@ class Verifier:
         feature_tap: FeatureTap | None = None,  # the runner's
         clock: Callable[[], float] = time.monotonic,
         timeline: Timeline = NO_TIMELINE,
-        launches_ahead: bool = True,  # while a step runs, where it can; off changes nothing but speed
+        launches_ahead: bool = False,  # while a step runs, where it can; off changes nothing but speed
     ) -> None:
         self.metrics = VerifierMetrics()
         self._features = FeatureOutbox(feature_tap)

@@ -16,10 +16,10 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.draft_step import DraftStep, PlainStep
 from slipstream.models.llama import LlamaModel
 
-MOST_ROWS = 32  # beyond, the separate kernels are as fast
+MOST_ROWS = 16  # beyond, the separate kernels are faster
 TRIED_ROWS = (1, 8)
 TRIED_CONTEXT = 40  # tokens
-TOLERANCE = 0.05  # of the hidden states' norm, in bf16
+TOLERANCE = 0.1  # of the hidden states' norm: two right ways through 30 layers in bf16 differ by .05
 _LOG = logging.getLogger(__name__)
 
 
