@@ -11,7 +11,7 @@ _TENANT_AND_PROPOSER = ("tenant", "proposer")
 
 
 class VerifierMetrics:
-    """Every attribute is an instrument. The event loop adds to the last two, the engine thread to the others."""
+    """Every attribute is an instrument. The event loop adds to the last three, the engine thread to the others."""
 
     def __init__(self) -> None:
         self.passes = PassTally()
@@ -29,6 +29,11 @@ class VerifierMetrics:
         self.queue_seconds = Histogram("slipstream_queue_seconds", "From open to the first step.", ("tenant",))
         self.wait_seconds = Histogram(
             "slipstream_wait_seconds", "From ready to the start of the pass.", _TENANT_AND_PROPOSER
+        )
+        self.round_trip_seconds = Histogram(
+            "slipstream_draft_round_trip_seconds",
+            "From a commit going out to the first draft on it coming in, what the drafter held it included.",
+            ("proposer",),
         )
         self.malformed_messages = Counter("slipstream_malformed_messages", "Messages that made no sense.", ("kind",))
         self.sequences = sequences_counter()

@@ -29,6 +29,9 @@ class RoundTrips:
             else:
                 self._unanswered.pop(commit.sequence_id, None)
 
+    def note_close(self, sequence_id: int) -> None:
+        self._unanswered.pop(sequence_id, None)
+
     def note_drafts(self, drafts: Iterable[Draft]) -> None:
         now = self._clock()
         for draft in drafts:

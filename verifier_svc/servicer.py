@@ -26,6 +26,7 @@ from slipstream.wire.requests import close_from_wire, open_from_wire, update_fro
 from slipstream.wire.v1 import exchange_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_svc.messages import Close, Event, Message, Refuse, StreamEnded, StreamOutput
 from verifier_svc.observers import Observers
+from verifier_svc.round_trips import RoundTrips
 from verifier_svc.streams import OutgoingStream, OutgoingStreams
 
 _LOG = logging.getLogger(__name__)
@@ -61,10 +62,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[verifier_pb2.VerifyResponse]:
         stream, log = self._streams.open(), self._observers.sequence_log(_LOG)
-        reader = asyncio.create_task(self._read(stream, request_iterator, log))
+        trips = RoundTrips(self._metrics.round_trip_seconds)
+        reader = asyncio.create_task(self._read(stream, request_iterator, log, trips))
         try:
             async for output in stream.outputs():
                 note_ends(output, log)
+                trips.note_commits(output.commits.commits)
                 with self._timeline.span("commit out", f"{len(output.commits.commits)} sequences"):
                     responses = list(to_responses(output))
                 for response in responses:
@@ -89,7 +92,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
                 yield chunk
 
     async def _read(
-        self, stream: OutgoingStream, requests: AsyncIterator[verifier_pb2.VerifyRequest], log: SequenceLog
+        self,
+        stream: OutgoingStream,
+        requests: AsyncIterator[verifier_pb2.VerifyRequest],
+        log: SequenceLog,
+        trips: RoundTrips,
     ) -> None:
         try:
             async for request in requests:
@@ -102,7 +109,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
                 elif isinstance(message, SequenceRequest):
                     stream.note_open(message.sequence_id)
                     log.opened(message)
+                elif isinstance(message, DraftBatch):
+                    trips.note_drafts(message.drafts)
                 elif isinstance(message, Close):
+                    trips.note_close(message.sequence_id)
                     stream.note_close(message.sequence_id)
                     log.closed(message.sequence_id)
                 if message is not None:
