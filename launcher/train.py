@@ -80,6 +80,7 @@ def eagle3(
     train_tokens: options.TrainTokens = 120_000_000,
     unroll_steps: Annotated[int, typer.Option(help="Draft tokens after a commit that it learns to make.")] = 6,
     draft_vocab: options.DraftVocab = 12288,
+    stored_vocab: Annotated[int, typer.Option(help="Tokens that may be drafted in the end; 0: the same.")] = 0,
     batch: options.Batch = 32,
     learning_rate: options.LearningRate = 2e-3,
     loss: options.Loss = "lk_hybrid",
@@ -102,6 +103,7 @@ def eagle3(
         ChatSettings(chat_tokens=chat_tokens, length=length, batch=chat_batch, seed=seed),
         Eagle3Settings(
             draft_vocab_size=draft_vocab,
+            stored_vocab_size=stored_vocab,
             unroll_steps=unroll_steps,
             loss=loss,
             temperature=temperature,

@@ -54,7 +54,8 @@ def test_the_head_taps_the_layers_that_it_was_trained_on() -> None:
     config = load_eagle3_config(HEAD)
     assert config.tapped_layers(30) == (2, 15, 27)
     assert load_projection(HEAD, torch.float32, torch.device("cpu")).size == config.hidden_size
-    assert record(HEAD)["acceptance_length"] >= 2.3
+    assert record(HEAD)["shipped_head"]["acceptance_length"] >= 2.3
+    assert record(HEAD)["shipped_head"]["draft_vocab_size"] == config.draft_vocab_size
 
 
 @pytest.mark.parametrize("folder", ADAPTERS, ids=lambda folder: folder.name)

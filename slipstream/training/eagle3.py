@@ -29,7 +29,7 @@ class Eagle3Training:
         device = target.embedding.device
         self.settings = settings
         self._target = target.requires_grad_(False)
-        self._tokens = tokens
+        self.tokens = tokens
         self.token_ids = chats.token_ids.to(device)
         self._answers = chats.answers.to(device)
         self.head = FreshHead(target, tokens, torch.Generator().manual_seed(settings.seed))
@@ -56,7 +56,7 @@ class Eagle3Training:
     def acceptance(self, held_out: HeldOut) -> Acceptance:
         """Of greedy drafting."""
         with torch.compiler.set_stance("force_eager"):  # rows of all lengths: not worth compiling for
-            matches = agreements(self.head, self._target, self._tokens, held_out.token_ids, self._num_draft_tokens)
+            matches = agreements(self.head, self._target, self.tokens, held_out.token_ids, self._num_draft_tokens)
         rows = [np.asarray(row[first:end]) for row, (first, end) in zip(matches, held_out.spans, strict=True)]
         return deep_acceptance(rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -15,6 +15,7 @@ from slipstream.models.loader import open_checkpoint
 from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_model import target_head
+from slipstream.training.draft_vocabulary import choose_tokens
 from slipstream.training.eagle3 import Eagle3Training
 from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
 from slipstream.training.settings import ChatSettings, Eagle3Settings
@@ -41,11 +42,12 @@ def train_eagle3(
 
 def _finish(places: Places, training: Eagle3Training, material: Material, record: Mapping[str, object]) -> Acceptance:
     """Stores the head and measures it as it will be loaded."""
-    weights = dict(training.master.weights)
+    weights, tokens = dict(training.master.weights), _stored_tokens(training, material)
     small = training.settings.shared_head
     if not small:
-        weights[HEAD] = target_head(material.target)[material.tokens.to(material.target.embedding.device)]
-    save_eagle3(places.out, training.head.config, weights, material.tokens, None if small else torch.bfloat16)
+        weights[HEAD] = target_head(material.target)[tokens.to(material.target.embedding.device)]
+    config = replace(training.head.config, draft_vocab_size=len(tokens))
+    save_eagle3(places.out, config, weights, tokens, None if small else torch.bfloat16)
     _load_into(training, places)
     acceptance = training.acceptance(material.held_out)
     facts = {
@@ -61,5 +63,16 @@ def _finish(places: Places, training: Eagle3Training, material: Material, record
 def _load_into(training: Eagle3Training, places: Places) -> None:
     embedding = training.head.model.embedding
     target = open_checkpoint(places.target)
-    training.head.model, _ = load_eagle3(places.out, embedding.dtype, embedding.device, target)
+    training.head.model, tokens = load_eagle3(places.out, embedding.dtype, embedding.device, target)
+    assert tokens is not None
+    training.tokens = tokens
     training.head.projection = load_projection(places.out, embedding.dtype, embedding.device)
+
+
+def _stored_tokens(training: Eagle3Training, material: Material) -> torch.Tensor:
+    """Its rows of the logits are the target's, so a head drafts tokens too that its training left out to save time."""
+    size = training.settings.stored_vocab_size
+    if not size:
+        return material.tokens
+    written = material.chats.token_ids[material.chats.answers]
+    return choose_tokens(written, size, material.target.config.vocab_size, material.tokens.tolist())

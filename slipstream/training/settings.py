@@ -56,6 +56,7 @@ class Eagle3Settings:
     """An EAGLE-3 head and how it is trained. Raises ValueError naming field and value."""
 
     draft_vocab_size: int = 12288
+    stored_vocab_size: int = 0  # tokens that the stored head may draft, more than it is trained with; 0 = as many
     unroll_steps: int = 6  # draft tokens after one commit that it learns to make
     step_decay: float = 0.8  # each counts so much less than the one before
     loss: str = "lk_hybrid"
@@ -77,6 +78,11 @@ class Eagle3Settings:
             self, "draft_vocab_size", "unroll_steps", "train_tokens", "batch", "loss_chunk", "num_draft_tokens"
         )
         assert self.objective  # validates loss and temperature
+        if self.stored_vocab_size and self.stored_vocab_size < self.draft_vocab_size:
+            raise ValueError(
+                f"stored_vocab_size is {self.stored_vocab_size}; it must be 0 or >= draft_vocab_size, "
+                f"{self.draft_vocab_size}"
+            )
         if not 0 < self.step_decay <= 1:
             raise ValueError(f"step_decay is {self.step_decay}; it must be in (0, 1]")
         if not self.learning_rate > 0 or self.weight_decay < 0:

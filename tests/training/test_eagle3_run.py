@@ -18,7 +18,9 @@ from slipstream.training.settings import ChatSettings, Eagle3Settings
 
 CPU = torch.device("cpu")
 CHAT = ChatSettings(chat_tokens=800, length=200, batch=4)
-HEAD = Eagle3Settings(draft_vocab_size=100, unroll_steps=2, train_tokens=800, batch=2, num_draft_tokens=2)
+HEAD = Eagle3Settings(
+    draft_vocab_size=100, stored_vocab_size=150, unroll_steps=2, train_tokens=800, batch=2, num_draft_tokens=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,7 @@ def test_the_stored_head_has_the_formats_tensors_and_its_settings_beside_it(
 def test_the_stored_rows_of_the_head_are_the_targets(places: Places, trained: tuple[Acceptance, list[str]]) -> None:
     model, target_ids = load_eagle3(places.out, torch.bfloat16, CPU, open_checkpoint(places.target))
     assert target_ids is not None
+    assert len(target_ids) == 150, "more than it was trained with"
     assert torch.equal(model.head, model.embedding[target_ids])
 
 
