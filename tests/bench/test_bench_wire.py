@@ -14,9 +14,10 @@ from slipstream.engine.loading import make_runner
 
 
 def test_the_share_of_the_gateway_is_what_a_direct_link_would_save() -> None:
-    base = {"streams": 1, "tokens_per_second": 1.0, "num_waits": 1, "host_us": {}, "bytes_each": {}}
-    assert Hops(**base, round_trip_ms=2.0, drafter_trip_ms=1.5).gateway_share == 0.25  # type: ignore[arg-type]
-    assert Hops(**base, round_trip_ms=0.0, drafter_trip_ms=1.5).gateway_share == 0.0  # type: ignore[arg-type]
+    base = {"streams": 1, "tokens_per_second": 1.0, "num_round_trips": 1, "host_us": {}, "bytes_each": {}}
+    base["drafter_trip_ms"] = 1.5
+    assert Hops(**base, round_trip_ms=5.0, held_ms=3.0).gateway_share == 0.25  # type: ignore[arg-type]
+    assert Hops(**base, round_trip_ms=0.0, held_ms=3.0).gateway_share == 0.0  # type: ignore[arg-type]
 
 
 def test_the_draft_model_says_what_the_target_says(tmp_path: Path) -> None:
@@ -31,5 +32,6 @@ def test_the_draft_model_says_what_the_target_says(tmp_path: Path) -> None:
 def test_a_lone_stream_and_several_are_measured() -> None:
     for hops in measure((1, 4), seconds=2.0):
         assert hops.tokens_per_second > 0
+        assert hops.round_trip_ms > 0
         assert all(num_bytes > 0 for num_bytes in hops.bytes_each.values())
         assert hops.bytes_each["draft, drafter to gateway"] > 100  # laws are most of it
