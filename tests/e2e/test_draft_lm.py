@@ -31,6 +31,7 @@ from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "drafters" / "smollm2-135m-instruct-draft"
+SHIPPED_HEAD = ROOT / "drafters" / "smollm2-135m-instruct-eagle3"
 NUM_DRAFT_TOKENS = 5
 GREEDY = Drawing(
     sampling=SamplingParams(temperature=0.0), mode=VerificationMode.RATIO, seed=0, draft_key=0, sample_index=0
@@ -133,7 +134,7 @@ def test_the_shipped_draft_lm_drafts_well(monkeypatch: pytest.MonkeyPatch) -> No
     questions = [tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
     offline, by_the_drafter = measured(SHIPPED, target, questions, 32, "float32")
     assert by_the_drafter == pytest.approx(offline, abs=0.02)
-    assert offline > 1.9  # 2.69 over all 40 prompts of 128 tokens
+    assert offline > 1.9  # 2.5 over all 40 prompts of 128 tokens
 
 
 REMOTE = ("draft_model", "pard")
@@ -202,15 +203,19 @@ def through(gateway: str, tenant: str, prompts: Sequence[str], asked: Asked) -> 
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_services_accept_of_the_shipped_draft_lm_what_offline_evaluation_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("proposer", ["draft_model", "pard", "eagle3"])
+def test_services_accept_of_a_shipped_drafter_what_offline_evaluation_says(proposer: str, tmp_path: Path) -> None:
     target, asked = target_folder(SHIPPED), Asked(num_draft_tokens=NUM_DRAFT_TOKENS, max_tokens=64)
+    drafter = SHIPPED_HEAD if proposer == "eagle3" else SHIPPED
     prompts = read_prompts(ROOT / "bench" / "prompts" / "chat_eval.jsonl")[:6]
-    pair = make_pair(EngineConfig(model=target), Candidate(proposer="draft_model", folder=SHIPPED))
+    # In 16 bits the services' other batches make some other tokens, which so few answers would show.
+    pair = make_pair(EngineConfig(model=target, dtype="float32"), Candidate(proposer=proposer, folder=drafter))
     offline = Evaluation.of_passes("offline", pair.answer(prompts, asked))
-    tenant = {"name": "a", "proposers": ["draft_model"], "num_draft_tokens": NUM_DRAFT_TOKENS, "max_wait_ms": 1000}
+    tenant = {"name": "a", "proposers": [proposer], "num_draft_tokens": NUM_DRAFT_TOKENS, "max_wait_ms": 1000}
+    features = ["--features", str(drafter)] if proposer == "eagle3" else []
     with Cluster(tmp_path) as cluster:
-        cluster.verifier(target, "--dtype", "bfloat16")
-        cluster.drafter(SHIPPED, "--dtype", "bfloat16")
+        cluster.verifier(target, "--dtype", "float32", *features)
+        cluster.drafter(drafter, "--dtype", "float32", "--proposer", proposer, "--target-model", str(target))
         online = through(cluster.gateway([tenant]), "a", prompts, asked)
     # Late drafts are shorter, so lengths agree on an idle machine only.
     assert online.agreement == pytest.approx(offline.agreement, abs=0.02)
