@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from drafter_svc.proposers.draft_model import DraftModel, load_draft_model
-from drafter_svc.proposers.proposer import Drawing, Row
+from drafter_svc.proposers.draft_model import load_draft_model
+from drafter_svc.proposers.proposer import Drawing, Proposer, Row
 from launcher.bench import BenchOptions, run_bench
 from launcher.evaluation.asked import Asked, Candidate
 from launcher.evaluation.offline import make_pair
@@ -38,7 +38,7 @@ GREEDY = Drawing(
 )
 
 
-def drafted(drafter: DraftModel, held_out: HeldOut) -> Acceptance:
+def drafted(drafter: Proposer, held_out: HeldOut) -> Acceptance:
     """Drafts for every held-out answer as a server would: K tokens past what is committed, on from the verdict."""
     drafts, accepted_at = 0, [0] * NUM_DRAFT_TOKENS
     for row, (first, end) in zip(held_out.token_ids.tolist(), held_out.spans, strict=True):
@@ -52,7 +52,7 @@ def drafted(drafter: DraftModel, held_out: HeldOut) -> Acceptance:
     return Acceptance(drafts, tuple(accepted_at))
 
 
-def _accepted(drafter: DraftModel, row: list[int], committed: int, end: int) -> int:
+def _accepted(drafter: Proposer, row: list[int], committed: int, end: int) -> int:
     context, fed = row[:committed], 0
     for count in range(min(NUM_DRAFT_TOKENS, end - committed)):
         ((proposal,),) = drafter.propose(
