@@ -114,7 +114,7 @@ def make_qkv(
         row, exists = tile_rows(first_row, rows)
         context_len = tl.load(rows.context_lens + row, mask=exists, other=0)
         position = tl.maximum(context_len - 1, 0)
-        turned = exists[:, None] & (head < SIZES.heads + SIZES.kv_heads)
+        turned = exists[:, None] & (head + tl.zeros_like(pairs) < SIZES.heads + SIZES.kv_heads)[None, :]
         angle = position[:, None] * HALF + pairs[None, :]
         cos = tl.load(weights.cos + angle, mask=turned, other=1.0).to(tl.float32)
         sin = tl.load(weights.sin + angle, mask=turned, other=0.0).to(tl.float32)
