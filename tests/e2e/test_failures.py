@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -14,8 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client.parser import text_string_to_metric_families
 
+from bench.scraped import Scraped
 from launcher.topology import num_cores
 from slipstream.wire.v1 import generation_pb2
 from slipstream.wire.v1.drafter_pb2_grpc import DrafterStub
@@ -196,12 +195,15 @@ async def drains(address: str) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
-def num_moved(cluster: Cluster) -> float:
+async def is_connected(cluster: Cluster, num_verifiers: int) -> bool:
+    counted = await asyncio.to_thread(Scraped.of, cluster.metrics_address("gateway"))
+    return counted.total("slipstream_verifiers") == num_verifiers
+
+
+async def num_moved(cluster: Cluster) -> float:
     """Sequences that were lost with a verifier."""
-    with urllib.request.urlopen(f"http://{cluster.metrics_address('gateway')}/metrics", timeout=10) as reply:
-        families = text_string_to_metric_families(str(reply.read(), "utf-8"))
-    samples = [sample for family in families for sample in family.samples if sample.name == "slipstream_moves_total"]
-    return sum(sample.value for sample in samples if sample.labels["reason"] == "lost")
+    counted = await asyncio.to_thread(Scraped.of, cluster.metrics_address("gateway"))
+    return counted.total("slipstream_moves_total", reason="lost")
 
 
 async def finish(begun: Sequence[tuple[object, Answer]]) -> list[Answer]:
@@ -222,11 +224,12 @@ async def test_sixteen_streams_survive_a_verifier_that_is_killed_and_one_that_dr
     tmp_path: Path, models: tuple[Path, Path]
 ) -> None:
     with two_verifiers(tmp_path, models) as cluster:
+        await eventually(partial(is_connected, cluster, len(VERIFIERS)), 30.0)
         async with AsyncExitStack() as stack:
             begun = await begin(cluster, stack, mixed(0), VERIFIERS)
             cluster.kill("verifier1")
             survived = await finish(begun)
-            assert await asyncio.to_thread(num_moved, cluster) > 0
+            assert await num_moved(cluster) > 0
             await asyncio.to_thread(cluster.restart, "verifier1")
             begun = await begin(cluster, stack, mixed(16)[:4], ["verifier2"])
             cluster.terminate("verifier2")
