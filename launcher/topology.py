@@ -197,7 +197,9 @@ class Topology:
             self._require_pairs()
         for address, count in Counter(self._fixed_addresses()).items():
             if count > 1:
-                raise ValueError(f"listen is {address!r} for {count} services; it must be one's only")
+                raise ValueError(
+                    f"{address!r} is given {count} times as an address to listen on; each is for one purpose"
+                )
 
     def _require_pairs(self) -> None:
         counts = [sum(service.replicas for service in kind) for kind in (self.verifiers, self.drafters)]
@@ -207,8 +209,11 @@ class Topology:
             )
 
     def _fixed_addresses(self) -> list[str]:
-        replicas = [(service, replica) for service in self._all for replica in range(service.replicas)]
-        listens = [listen for one, replica in replicas for listen in (one.listen_of(replica), one.metrics_of(replica))]
+        alone = (
+            self._all if self.placement == SEPARATE else self.verifiers
+        )  # a drafter inside another process has no port
+        listens = [one.listen_of(replica) for one in alone for replica in range(one.replicas)]
+        listens += [one.metrics_of(replica) for one in self._all for replica in range(one.replicas)]
         gateway = (self.gateway.listen, self.gateway.http, self.gateway.metrics)
         return [listen for listen in (*listens, *gateway) if rules.port_of(listen) > 0]
 
@@ -221,9 +226,10 @@ class Topology:
         """Of each replica. A verifier takes its share of the cores that nobody else has asked for."""
         if service.threads:
             return service.threads
-        if service not in self.verifiers:
+        if not any(service is verifier for verifier in self.verifiers):  # a drafter may be given the same values
             return 1
-        asked = sum(max(other.threads, int(other in self.drafters)) * other.replicas for other in self._all)
+        asked = sum(verifier.threads * verifier.replicas for verifier in self.verifiers)
+        asked += sum(max(1, drafter.threads) * drafter.replicas for drafter in self.drafters)
         sharing = sum(other.replicas for other in self.verifiers if not other.threads)
         return max(1, (num_cores() - asked) // sharing)
 

@@ -34,6 +34,10 @@ SAMPLES = 8  # of a request: they differ as requests do, and cost less
 AT_ONCE = 4  # requests
 SIGNIFICANCE = 1e-5  # outcomes of ratio mode depend on timing, so this is how often a right service may fail
 WRONG = 1e-7  # what every wrong rule must stay below; each has 1e-10 or less
+QUICKLY_FOUND = (
+    "draw_from_truncated_law_but_ship_the_whole",
+    "merge_laws_of_two_proposers",
+)  # the others are slow tests
 WRONG_BY = 0.05  # total variation that every wrong rule must show
 SAMPLING = SamplingParams(temperature=1.0, top_p=0.97)
 
@@ -168,7 +172,13 @@ async def test_a_drafter_that_rests_while_n_grams_draft_changes_no_law(
         await check_law(cluster, "ratio-both", target_law)
 
 
-@pytest.mark.parametrize("rule", [*DRAFTER_RULES, *VERIFIER_RULES])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rule if rule in QUICKLY_FOUND else pytest.param(rule, marks=pytest.mark.slow)
+        for rule in (*DRAFTER_RULES, *VERIFIER_RULES)
+    ],
+)
 async def test_a_wrong_rule_is_found_out(
     tmp_path: Path, models: tuple[Path, Path], target_law: npt.NDArray[np.float64], rule: str
 ) -> None:

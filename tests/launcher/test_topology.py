@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.topology import GatewayService, ModelService, Topology, num_cores
+from launcher.topology import ONE_PROCESS, GatewayService, ModelService, Topology, num_cores
 
 HERE = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def test_a_bad_value_is_named_with_its_range(fields: dict[str, Any], said: str) 
         ({"verifiers": (ModelService(),), "drafters": (ModelService(),)}, "drafters without `model`"),
         (
             {"verifiers": (ModelService(listen="h:5", replicas=2),), "gateway": GatewayService(listen="h:6")},
-            "listen is 'h:6' for 2 services",
+            "'h:6' is given 2 times as an address to listen on",
         ),
         (
             {"verifiers": (ModelService(),), "placement": "one_process"},
@@ -75,6 +75,22 @@ def test_a_verifier_alone_gets_every_core_and_beside_a_drafter_one_less() -> Non
     beside = Topology(verifiers=(verifier,), drafters=(drafter,))
     assert beside.threads_of(verifier) == max(1, num_cores() - 1)
     assert beside.threads_of(drafter) == 1
+
+
+def test_a_drafter_with_a_verifiers_values_is_still_a_drafter() -> None:
+    verifier, drafter = ModelService(model=HERE), ModelService(model=HERE)
+    topology = Topology(verifiers=(verifier,), drafters=(drafter,))
+    assert (topology.threads_of(verifier), topology.threads_of(drafter)) == (max(1, num_cores() - 1), 1)
+
+
+def test_a_drafter_in_its_verifiers_process_has_no_address_to_clash_with() -> None:
+    parts: dict[str, Any] = {
+        "verifiers": (ModelService(listen="h:5"),),
+        "drafters": (ModelService(model=HERE, listen="h:5"),),
+    }
+    assert Topology(**parts, placement=ONE_PROCESS).drafters == parts["drafters"]
+    with pytest.raises(ValueError, match="'h:5' is given 2 times"):
+        Topology(**parts)
 
 
 def test_verifiers_share_the_cores_that_are_left() -> None:
