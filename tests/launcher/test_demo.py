@@ -101,6 +101,7 @@ def test_the_demo_answers_every_prompt_both_ways_and_says_what_paid() -> None:
 
 
 @pytest.mark.model
+@pytest.mark.slow  # as test_up.py shows of `up`, which is quicker
 def test_stopping_the_demo_leaves_no_process() -> None:
     process = start_demo()
     assert process.stdout is not None
