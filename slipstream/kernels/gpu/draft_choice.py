@@ -15,95 +15,21 @@ from slipstream.exchange import LAW_TOTAL as TOTAL_COUNT
 from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, NUM_SETTINGS, TOKEN, Drafting, Kind
 from slipstream.kernels.draft_choice import Setting as S
 from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.draft_settings import SAMPLE_INDEX, load_key, noise_at, noise_from, setting_float
 from slipstream.kernels.gpu.launch import wait_for_inputs
-from slipstream.kernels.noise import gumbel_block, gumbel_of_words
+from slipstream.kernels.gpu.rank_keys import NO_KEY, column_of, first_keys, rank_key, store_first, value_of
 from slipstream.sampling.draft_law import LAW_SHIFT as SHIFT
-from slipstream.sampling.philox import Stream
 
 KIND, TEMPERATURE = tl.constexpr(int(S.KIND)), tl.constexpr(int(S.TEMPERATURE))
 TOP_K, TOP_P, LEAST_SCORE = tl.constexpr(int(S.TOP_K)), tl.constexpr(int(S.TOP_P)), tl.constexpr(int(S.LEAST_SCORE))
-SEED, DRAFT_KEY = tl.constexpr(int(S.SEED_LOW)), tl.constexpr(int(S.DRAFT_KEY_LOW))
-STREAM_WORD, SAMPLE_INDEX = tl.constexpr(int(S.STREAM_WORD)), tl.constexpr(int(S.SAMPLE_INDEX))
+DRAFT_KEY = tl.constexpr(int(S.DRAFT_KEY_LOW))
+STREAM_WORD = tl.constexpr(int(S.STREAM_WORD))
 WIDTH = tl.constexpr(NUM_SETTINGS)
 GREEDY, LAW = tl.constexpr(int(Kind.GREEDY)), tl.constexpr(int(Kind.LAW))
-RESIDUAL = tl.constexpr(int(Stream.RESIDUAL))
 LAW_TOTAL, LAW_SHIFT = tl.constexpr(TOTAL_COUNT), tl.constexpr(SHIFT)
 TOKEN_WORD, CONFIDENCE_WORD, OUTCOMES_WORD = tl.constexpr(TOKEN), tl.constexpr(CONFIDENCE), tl.constexpr(FIRST_OUTCOME)
-NO_KEY = tl.constexpr(-(1 << 63))
 TILE = 1024
 LEAST_NOISY = 16
-
-
-@triton.jit
-def _key(values: tl.tensor, columns: tl.tensor) -> tl.tensor:
-    """int64 that is ordered as fp32 values are, and among equal ones by falling column."""
-    bits = values.to(tl.int32, bitcast=True)
-    ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
-    return (ordered << 32) | (0x7FFFFFFF - columns).to(tl.int64)
-
-
-@triton.jit
-def _value_of(keys: tl.tensor) -> tl.tensor:
-    ordered = (keys >> 32).to(tl.int32)
-    return tl.where(ordered >= 0, ordered, ordered ^ 0x7FFFFFFF).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _column_of(keys: tl.tensor) -> tl.tensor:
-    """int64; of NO_KEY, and of what lies beyond the vocabulary, no column of it."""
-    return 0x7FFFFFFF - (keys & 0x7FFFFFFF)
-
-
-@triton.jit
-def _store_first(first_ptr: tl.tensor, keys: tl.tensor, COUNT: tl.constexpr) -> None:
-    """The largest keys, largest first. One reduction each: sorting would take far more instructions."""
-    for i in range(COUNT):
-        largest = tl.max(keys, 0)
-        tl.store(first_ptr + i, largest)
-        keys = tl.where(keys == largest, NO_KEY, keys)
-
-
-@triton.jit
-def _first(keys: tl.tensor, COUNT: tl.constexpr) -> tl.tensor:
-    """[COUNT]: the same in registers."""
-    places = tl.arange(0, COUNT)
-    first = tl.full([COUNT], NO_KEY, tl.int64)
-    for i in range(COUNT):
-        largest = tl.max(keys, 0)
-        first = tl.where(places == i, largest, first)
-        keys = tl.where(keys == largest, NO_KEY, keys)
-    return first
-
-
-@triton.jit
-def _float(row_ptr: tl.tensor, WHICH: tl.constexpr) -> tl.tensor:
-    return tl.load(row_ptr + WHICH).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _load_key(row_ptr: tl.tensor, LOW: tl.constexpr) -> tl.tensor:
-    low = tl.load(row_ptr + LOW).to(tl.uint32, bitcast=True).to(tl.uint64)
-    high = tl.load(row_ptr + LOW + 1).to(tl.uint32, bitcast=True).to(tl.uint64)
-    return low | (high << 32)
-
-
-@triton.jit
-def _noise_at(row_ptr: tl.tensor, position: tl.tensor, token_ids: tl.tensor) -> tl.tensor:
-    """RESIDUAL noise of the named tokens."""
-    sample_index = tl.load(row_ptr + SAMPLE_INDEX).to(tl.uint32, bitcast=True)
-    blocks, stream_word = (token_ids >> 2).to(tl.uint32), (position * 0 + RESIDUAL).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(_load_key(row_ptr, SEED), blocks, position, stream_word, sample_index)
-    word = token_ids & 3
-    return gumbel_of_words(tl.where(word < 2, tl.where(word == 0, w0, w1), tl.where(word == 2, w2, w3)))
-
-
-@triton.jit
-def _noise_from(row_ptr: tl.tensor, position: tl.tensor, first_token: tl.tensor, TILE: tl.constexpr) -> tl.tensor:
-    """The same of TILE tokens one after another, the first divisible by 4: a quarter of the work."""
-    sample_index = tl.load(row_ptr + SAMPLE_INDEX).to(tl.uint32, bitcast=True)
-    blocks = (first_token // 4 + tl.arange(0, TILE // 4)).to(tl.uint32)
-    g0, g1, g2, g3 = gumbel_block(_load_key(row_ptr, SEED), blocks, position, RESIDUAL, sample_index)
-    return tl.reshape(tl.join(tl.join(g0, g2), tl.join(g1, g3)), [TILE])
 
 
 @triton.jit
@@ -134,18 +60,18 @@ def _rank_tiles_kernel(
     logits = tl.load(logits_ptr + row * vocab_size + columns, mask=inside, other=float("-inf"))
     logits = tl.where((token_ids >= 0) & (logits == logits), logits, float("-inf"))  # NaN is what padding may be
     largest = tl.max(logits, 0)
-    scores = (logits - tl.where(largest == float("-inf"), 0.0, largest)) / _float(row_ptr, TEMPERATURE)
+    scores = (logits - tl.where(largest == float("-inf"), 0.0, largest)) / setting_float(row_ptr, TEMPERATURE)
     part = row * num_tiles + tile
     tl.store(sums_ptr + part * 2, largest)
     tl.store(sums_ptr + part * 2 + 1, tl.sum(tl.exp(scores), 0))
-    _store_first(ranked_ptr + part * RANKED, _key(logits, columns), RANKED)
+    store_first(ranked_ptr + part * RANKED, rank_key(logits, columns), RANKED)
     if tl.load(row_ptr + KIND) != GREEDY:
         position = tl.load(positions_ptr + row).to(tl.uint32)
         if WHOLE:
-            scores += _noise_from(row_ptr, position, tile * TILE, TILE)
+            scores += noise_from(row_ptr, position, tile * TILE, TILE)
         else:
-            scores += _noise_at(row_ptr, position, token_ids)
-    _store_first(noisy_ptr + part * NOISY, _key(scores, columns), NOISY)
+            scores += noise_at(row_ptr, position, token_ids)
+    store_first(noisy_ptr + part * NOISY, rank_key(scores, columns), NOISY)
 
 
 @triton.jit
@@ -163,11 +89,11 @@ def _limit(
     scores = tl.where(scores < kth, float("-inf"), scores)
     weights = tl.exp(scores)
     total = tl.where(by_rank, tl.sum(weights, 0), total)
-    top_p = _float(row_ptr, TOP_P)
+    top_p = setting_float(row_ptr, TOP_P)
     mass = tl.where(top_p < 1, top_p * total, float("inf"))
     first = tl.min(tl.where(tl.cumsum(weights, 0) >= mass, ranks, RANKED), 0)
     least = tl.where(first < RANKED, tl.sum(tl.where(ranks == first, scores, 0.0), 0), float("-inf"))
-    least = tl.maximum(least, _float(row_ptr, LEAST_SCORE))
+    least = tl.maximum(least, setting_float(row_ptr, LEAST_SCORE))
     scores = tl.where(scores < least, float("-inf"), scores)
     all_ranked = tl.sum(tl.where(ranks == RANKED - 1, scores, 0.0), 0) == float("-inf")
     return scores, tl.where(all_ranked, tl.sum(tl.exp(scores), 0), total), all_ranked
@@ -190,7 +116,7 @@ def _draw_from_law(
     stream_word = tl.load(row_ptr + STREAM_WORD).to(tl.uint32, bitcast=True)
     sample_index = tl.load(row_ptr + SAMPLE_INDEX).to(tl.uint32, bitcast=True)
     zero = (position * 0).to(tl.uint32)
-    word, _, _, _ = tl.philox(_load_key(row_ptr, DRAFT_KEY), zero, position, stream_word, sample_index)
+    word, _, _, _ = tl.philox(load_key(row_ptr, DRAFT_KEY), zero, position, stream_word, sample_index)
     mark = (word >> LAW_SHIFT).to(tl.int32)
     return counts, tl.sum((tl.cumsum(counts, 0) <= mark).to(tl.int32), 0)
 
@@ -221,7 +147,7 @@ def _choose_kernel(
     row = tl.program_id(0).to(tl.int64)
     row_ptr, drawn_ptr = settings_ptr + row * WIDTH, drawn_ptr + row * width
     logits_ptr += row * vocab_size
-    kind, temperature = tl.load(row_ptr + KIND), _float(row_ptr, TEMPERATURE)
+    kind, temperature = tl.load(row_ptr + KIND), setting_float(row_ptr, TEMPERATURE)
     position = tl.load(positions_ptr + row).to(tl.uint32)
     tiles = tl.arange(0, TILES)
     parts = sums_ptr + (row * num_tiles + tiles) * 2
@@ -233,11 +159,11 @@ def _choose_kernel(
 
     places = tl.arange(0, TILES * RANKED)
     keys = tl.load(ranked_ptr + row * num_tiles * RANKED + places, mask=places < num_tiles * RANKED, other=NO_KEY)
-    keys = _first(keys, RANKED)
-    columns = _column_of(keys)
+    keys = first_keys(keys, RANKED)
+    columns = column_of(keys)
     known = columns < vocab_size
     token_ids = tl.load(target_ids_ptr + columns, mask=known, other=-1)
-    scores = tl.where(known, (_value_of(keys) - base) / temperature, float("-inf"))
+    scores = tl.where(known, (value_of(keys) - base) / temperature, float("-inf"))
     scores, total, all_ranked = _limit(scores, total, row_ptr, RANKED)
     counts, rank = _draw_from_law(scores, row_ptr, position, RANKED, KEPT)
     ranks = tl.arange(0, RANKED)
@@ -248,7 +174,7 @@ def _choose_kernel(
 
     noisy = tl.arange(0, TILES * NOISY)
     keys = tl.load(noisy_ptr + row * num_tiles * NOISY + noisy, mask=noisy < num_tiles * NOISY, other=NO_KEY)
-    others = _column_of(keys)
+    others = column_of(keys)
     among = others < vocab_size
     other_ids = tl.load(target_ids_ptr + others, mask=among, other=-1)
     other_logits = tl.load(logits_ptr + others, mask=among & (other_ids >= 0), other=float("-inf"))
@@ -256,14 +182,14 @@ def _choose_kernel(
     other_scores = (other_logits - base) / temperature
     with_noise = scores
     if kind != GREEDY:
-        with_noise += _noise_at(row_ptr, position, token_ids)
-        other_scores += _noise_at(row_ptr, position, other_ids)
-    best = _first(_key(with_noise, columns), NOISY)
+        with_noise += noise_at(row_ptr, position, token_ids)
+        other_scores += noise_at(row_ptr, position, other_ids)
+    best = first_keys(rank_key(with_noise, columns), NOISY)
     if all_ranked == 0:
-        best = _first(_key(other_scores, others), NOISY)
+        best = first_keys(rank_key(other_scores, others), NOISY)
     places = tl.arange(0, NOISY)
-    columns = _column_of(best)
-    possible = (_value_of(best) > float("-inf")) & (columns < vocab_size)
+    columns = column_of(best)
+    possible = (value_of(best) > float("-inf")) & (columns < vocab_size)
     outcomes = tl.load(target_ids_ptr + columns, mask=possible, other=-1)
     tl.store(drawn_ptr + OUTCOMES_WORD + places, outcomes, mask=places < OUTCOMES)
     chosen_logits = tl.load(logits_ptr + columns, mask=possible & (places == 0), other=float("-inf"))
