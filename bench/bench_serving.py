@@ -28,15 +28,13 @@ from pathlib import Path
 from typing import Final
 
 from bench.clients import Felt, ask_for
-from bench.live_services import Drafter, Running, Services, running
+from bench.live_services import Running, Services, running
 from bench.scraped import Scraped
+from bench.serving_options import add_service_options, asked_services
 from bench.serving_point import NONE, Point, Policy, make_point
 from bench.serving_sweep import Sweep
-from gateway.policy.tenants import DRAFT_MODEL, EAGLE3, PARD
 from launcher.prompt_file import load_prompts
 from launcher.request_options import RequestOptions
-from launcher.topology import PLACEMENTS, SEPARATE
-from slipstream.config import default_model_dir
 from slipstream.proposers.ngram import NAME as NGRAM
 
 PROMPTS: Final = Path(__file__).with_name("prompts") / "chat_eval.jsonl"
@@ -126,21 +124,7 @@ def hardware(device: str) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=default_model_dir() / "smollm2-135m-instruct")
-    for name in ("--draft-model", "--eagle3", "--pard"):
-        parser.add_argument(name, type=Path, help="folder; without it this proposer is left out")
-    parser.add_argument("--round-bits", type=int, default=0, help="draft with the target, rounded to so many bits")
-    parser.add_argument("--placement", choices=PLACEMENTS, default=SEPARATE)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--drafter-device", default="", help="by default the verifier's")
-    parser.add_argument("--drafter-cores", default="", help="those of a drafter on a CPU, as taskset names them")
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--widen", default="")
-    parser.add_argument("--kv-memory-mib", type=int, default=512)
-    parser.add_argument("--drafter-kv-memory-mib", type=int, default=512)
-    parser.add_argument("--max-model-len", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1, help="of the verifier")
-    parser.add_argument("--drafter-threads", type=int, default=1)
+    add_service_options(parser)
     for name, default in (("--streams", "1,8,32,64"), ("--temperatures", "0,1"), ("--modes", "ratio,coupled")):
         parser.add_argument(name, default=default)
     parser.add_argument("--proposers", default="", help="by default those with a folder, then ngram")
@@ -149,30 +133,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each point")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of all")
     parser.add_argument("--prompts", type=Path, default=PROMPTS)
-    for name in ("--json", "--plot", "--trace"):
+    for name in ("--json", "--plot"):
         parser.add_argument(name, type=Path)
     return parser.parse_args()
-
-
-def asked_services(asked: argparse.Namespace, draft_model: Path | None) -> Services:
-    folders = {DRAFT_MODEL: draft_model, EAGLE3: asked.eagle3, PARD: asked.pard}
-    drafters = tuple(
-        Drafter(
-            model=path,
-            proposer=name,
-            device=asked.drafter_device or asked.device,
-            num_threads=asked.drafter_threads,
-            cores=asked.drafter_cores,
-            kv_memory_mib=asked.drafter_kv_memory_mib,
-        )
-        for name, path in folders.items()
-        if path
-    )
-    return Services(
-        model=asked.model, device=asked.device, dtype=asked.dtype, widen=asked.widen, num_threads=asked.threads,
-        kv_memory_mib=asked.kv_memory_mib, max_model_len=asked.max_model_len, max_num_seqs=max(streams_of(asked)),
-        trace=asked.trace, drafters=drafters, placement=asked.placement,
-    )  # fmt: skip
 
 
 def asked_sweep(asked: argparse.Namespace, services: Services) -> Sweep:
@@ -187,15 +150,6 @@ def asked_sweep(asked: argparse.Namespace, services: Services) -> Sweep:
 
 def streams_of(asked: argparse.Namespace) -> tuple[int, ...]:
     return tuple(int(number) for number in asked.streams.split(","))
-
-
-def rounded(model: Path, bits: int, folder: Path) -> Path:
-    """Its greedy tokens agree with the model's about three times in four at 4 bits."""
-    from slipstream.models.derive import round_weights  # torch, which clients do without
-
-    made = folder / f"{model.name}-{bits}-bits"
-    round_weights(model, made, bits=bits)
-    return made
 
 
 def run(asked: argparse.Namespace, services: Services, until: float) -> list[Point]:
@@ -220,9 +174,7 @@ def main() -> None:
     until, asked = time.monotonic(), parse()
     until += 60 * asked.minutes
     with tempfile.TemporaryDirectory() as folder:
-        is_rounded = asked.round_bits > 0
-        draft_model = rounded(asked.model, asked.round_bits, Path(folder)) if is_rounded else asked.draft_model
-        points = run(asked, asked_services(asked, draft_model), until)
+        points = run(asked, asked_services(asked, Path(folder), max(streams_of(asked))), until)
     if asked.plot and points:
         plot(points, asked.plot)
 

@@ -49,7 +49,15 @@ async def ask_for(
     gateway: str, api_key: str, prompts: Sequence[str], options: RequestOptions, *, streams: int, seconds: float
 ) -> Felt:
     """Each stream asks one prompt after another until the time is up; a failure ends its stream."""
-    felt, left = Felt(), requests(prompts, options)
+    felt = Felt()
+    await ask_into(felt, gateway, api_key, requests(prompts, options), streams=streams, seconds=seconds)
+    return felt
+
+
+async def ask_into(
+    felt: Felt, gateway: str, api_key: str, left: Iterator[pb.GenerateRequest], *, streams: int, seconds: float
+) -> None:
+    """The same, for who looks at what is felt meanwhile."""
     metadata = (("authorization", f"Bearer {api_key}"),)
     async with open_channel(gateway) as channel:
         stub = rpc.GenerationStub(channel)
@@ -59,7 +67,6 @@ async def ask_for(
                 for _ in range(streams):
                     tasks.create_task(_stream(stub, left, metadata, felt))
         felt.seconds = time.perf_counter() - began
-    return felt
 
 
 def requests(prompts: Sequence[str], options: RequestOptions) -> Iterator[pb.GenerateRequest]:

@@ -31,6 +31,10 @@ LOGS = "LOGS"  # stands in a command for the folder of the logs
 REAL_MODEL = "/tmp/slipstream-model/smollm2-135m-instruct"
 EIGHT_CORES = ("env", "CUDA_VISIBLE_DEVICES=", "taskset", "-c", "0-7")
 OTHER_CORES = ("env", "CUDA_VISIBLE_DEVICES=", "taskset", "-c", "8-13")
+TARGET_8B = (
+    f"--model {REAL_MODEL} --device cuda --widen 8b --max-model-len 1024 "
+    "--kv-memory-mib 8000 --drafter-kv-memory-mib 3000"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,13 @@ def on_cores(seconds: int, cores: tuple[str, ...], module: str, *arguments: str)
 
 def serving(seconds: int, name: str, arguments: str) -> Step:
     """One target of an 8B model's price, and who drafts for it; figures beside the logs, for bench.simulate."""
-    target = f"--model {REAL_MODEL} --device cuda --widen 8b --max-model-len 1024"
-    memory = "--kv-memory-mib 8000 --drafter-kv-memory-mib 3000"
     told = f"--minutes {(seconds - 20) / 60:.2f} --json {LOGS}/{name}.json"
-    return python(seconds, "-m", "bench.bench_serving", *f"{target} {memory} {told} {arguments}".split())
+    return python(seconds, "-m", "bench.bench_serving", *f"{TARGET_8B} {told} {arguments}".split())
+
+
+def killing(seconds: int, arguments: str) -> Step:
+    """A drafter process is killed under 32 streams and started again."""
+    return python(seconds, "-m", "bench.kill_drafter", *f"{TARGET_8B} --json {LOGS}/kill.json {arguments}".split())
 
 
 DRAFT_LM = "--draft-model drafters/smollm2-135m-instruct-draft"
@@ -92,6 +99,7 @@ STEPS = {
     "serving_rounded": serving(90, "serving_rounded", f"{ONE_PROCESS} --round-bits 4 --seconds 2.5"),
     "serving_separate": serving(80, "serving_separate", f"{DRAFT_LM} --temperatures 0 --seconds 2.5"),
     "serving_cores": serving(70, "serving_cores", f"{DRAFT_LM} {ON_CORES} --temperatures 0 --seconds 2.5"),
+    "serving_kill": killing(60, DRAFT_LM),
     "serving_trace": serving(45, "serving_trace", f"{ONE_PROCESS} {DRAFT_LM} {TRACED}"),
     "controller_cores": on_cores(
         500, EIGHT_CORES, "bench.bench_controller", "--threads=6", "--minutes=7.5", "--json=build/controller_cores.json"
