@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -74,13 +73,21 @@ class KeptCapture(GraphCapture):
         return replay
 
 
-def make_runner(config: ModelConfig, dry: bool) -> GraphRunner:
-    device = torch.device("cpu" if dry else "cuda")
+def make_model(config: ModelConfig, dry: bool) -> LlamaModel:
     model = LlamaModel(config, torch.float32) if dry else random_model(config)
     model.head = torch.nn.Parameter(torch.zeros_like(model.embedding))
-    cache = KVCache(config, 32 * 40, BLOCK_SIZE, model.dtype, device)
-    capture = DryCapture() if dry else KeptCapture(device)
-    return GraphRunner(model, cache, MAX_MODEL_LEN, buckets=BUCKETS, capture=capture)
+    return model
+
+
+def make_runner(model: LlamaModel, dry: bool, ahead: bool) -> GraphRunner:
+    device = model.embedding.device
+    cache = KVCache(model.config, 32 * 40, BLOCK_SIZE, model.dtype, device)
+    runner = GraphRunner(
+        model, cache, MAX_MODEL_LEN, buckets=BUCKETS, capture=DryCapture() if dry else KeptCapture(device)
+    )
+    if ahead:
+        runner.follow_steps()
+    return runner
 
 
 def graph_time(runner: GraphRunner, bucket: Bucket) -> float:
@@ -178,18 +185,18 @@ def floor(config: ModelConfig, num_kv_tokens: int, bandwidth: float) -> float:
 
 
 @torch.inference_mode()
-def bench(name: str, config: ModelConfig, tokenizer: Tokenizer, bandwidth: float, dry: bool) -> None:
-    runner = make_runner(config, dry)
+def bench(model: LlamaModel, named: str, tokenizer: Tokenizer, bandwidth: float, *, dry: bool, ahead: bool) -> None:
+    runner, name = make_runner(model, dry, ahead), f"{named}{', ahead' if ahead else ''}"
     start = time.perf_counter()
     runner.prepare()
     seconds, mib = time.perf_counter() - start, runner._capture.num_bytes >> 20
     print(f"{name}: {runner.num_graphs} graphs in {seconds:.1f} s, {mib} MiB", flush=True)
-    for case, ahead in product(CASES, (False,) if dry else (False, True)):
+    for case in CASES:
         times = run_steps(runner, tokenizer, case, ahead=ahead)
         gpu = 0.0 if dry else graph_time(runner, case.bucket)
         gaps = [on_host if dry else whole - gpu for whole, on_host in times]
-        shape = f"{name:<8}{case.num_seqs} x {case.num_drafts + 1} over {case.context}{', ahead' if ahead else ''}"
-        report(shape, case, gaps, gpu, floor(config, case.num_seqs * case.context, bandwidth))
+        shape = f"{named:<8}{case.num_seqs} x {case.num_drafts + 1} over {case.context}{', ahead' if ahead else ''}"
+        report(shape, case, gaps, gpu, floor(model.config, case.num_seqs * case.context, bandwidth))
     print(f"{name}: {runner.num_graph_steps.total()} steps from graphs, {runner.num_eager_steps} eager", flush=True)
 
 
@@ -206,7 +213,9 @@ def main() -> None:
         tokenizer = Tokenizer.from_folder(Path(folder))
         for name, config in models.items():
             if arguments.model in ("both", name) or arguments.dry:
-                bench(name, config, tokenizer, bandwidth, arguments.dry)
+                model = make_model(config, arguments.dry)
+                for ahead in (False,) if arguments.dry else (False, True):
+                    bench(model, name, tokenizer, bandwidth, dry=arguments.dry, ahead=ahead)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ def make_verifier(config: VerifierConfig, timeline: Timeline = NO_TIMELINE, crew
     tokenizer = Tokenizer.from_folder(folder)
     local_proposers = (NGRAM, GRAMMAR) if config.ngram_fallback else (GRAMMAR,)
     runner = crew.make_runner(engine, timeline)
+    if config.launches_ahead:
+        runner.follow_steps()
     warm_up(runner)
     return Verifier(
         runner,

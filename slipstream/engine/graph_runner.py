@@ -101,12 +101,9 @@ class GraphRunner(StepGraphs):
 
         return verdicts_of_step
 
-    @property
-    def can_follow(self) -> bool:
-        return self._in_one
-
     @torch.inference_mode()
     def launch_after(self, successors: Sequence[Successor]) -> Callable[[], list[tuple[int, int]]] | None:
+        assert self._follows, "follow_steps was not called before steps were captured"
         num_seqs, num_tokens = len(successors), sum(one.most_tokens for one in successors)
         size = StepSize(num_tokens=num_tokens, num_seqs=num_seqs, num_rows=num_tokens, num_checks=num_seqs)
         bucket = choose_bucket(self._buckets, size)

@@ -104,6 +104,9 @@ class ModelRunner:
         """Starts a step if it can run beside its caller; the result waits for it. One at a time."""
         return lambda: self.verify(chunks, checks)
 
+    def follow_steps(self) -> None:
+        """From now on, before anything is prepared, `launch_after` may be called, where that is possible at all."""
+
     @property
     def can_follow(self) -> bool:
         """Whether `launch_after` ever starts anything."""

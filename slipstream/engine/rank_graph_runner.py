@@ -91,7 +91,7 @@ class RankGraphRunner(GraphRunner):
         return verify_slices(self, chunks, checks)
 
     def _write_logits(self, bucket: Bucket, hidden: torch.Tensor) -> None:
-        self._slice[: bucket.num_rows].copy_(self._model.slice_logits(hidden))
+        self._model.slice_logits(hidden, self._slice[: bucket.num_rows])
 
     def _pass(self, bucket: Bucket, tapped: bool) -> Replayed:
         """Ends with all logits where the step needs them."""
@@ -124,8 +124,8 @@ class RankGraphRunner(GraphRunner):
         return self._decisions[key]
 
     def _decide(self, bucket: Bucket, needs: Needs) -> None:
-        decided = verify_table(self._slice[: bucket.num_rows], self._table(bucket, needs), self._model.vocabulary_slice)
-        self._decided[: bucket.num_seqs].copy_(decided)
+        logits, table, own = self._slice[: bucket.num_rows], self._table(bucket, needs), self._model.vocabulary_slice
+        verify_table(logits, table, own, into=self._decided[: bucket.num_seqs])
 
 
 class AgreedCapture:

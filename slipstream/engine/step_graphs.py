@@ -41,6 +41,7 @@ class StepGraphs(ModelRunner):
     ) -> None:
         super().__init__(model, kv_cache, max_model_len, timeline=timeline)
         self._in_one = in_one
+        self._follows = False
         self._buckets = sorted(buckets)
         self._capture = capture
         self._steps: dict[tuple[Bucket, bool, Needs], Replay] = {}  # whole ones, with and without features
@@ -55,6 +56,13 @@ class StepGraphs(ModelRunner):
         self._edits = LogitEdits(self._logits, capture)
         self._follow = FollowBuffers(most_seqs=most_seqs, max_blocks=max_blocks, device=self._device)
         self._row_columns = RowColumns(Column.DRAFT_ID, Column.POSITION, torch.from_numpy(PADDING_ROW).to(self._device))
+
+    def follow_steps(self) -> None:
+        self._follows = self._in_one
+
+    @property
+    def can_follow(self) -> bool:
+        return self._follows
 
     @torch.inference_mode()
     def prepare(self) -> None:
@@ -86,7 +94,7 @@ class StepGraphs(ModelRunner):
 
     def _run_step(self, bucket: Bucket, tapped: bool, needs: Needs) -> None:
         self._buffers.upload(bucket, plain=needs is Needs.MATCH)
-        if needs is Needs.MATCH:
+        if self._follows and needs is Needs.MATCH:
             follow_up(self._rows(bucket), self._follow.inputs, self._decided, self._row_columns)
         self._run_pass(bucket, tapped)
         self._run_verification(bucket, needs)
@@ -138,7 +146,7 @@ class StepGraphs(ModelRunner):
         self._write_logits(bucket, hidden)
 
     def _write_logits(self, bucket: Bucket, hidden: torch.Tensor) -> None:
-        self._logits[: bucket.num_rows].copy_(self._model.logits(hidden))
+        self._model.slice_logits(hidden, self._logits[: bucket.num_rows])
 
     def _spans(self, bucket: Bucket) -> tuple[tuple[int, int], ...]:
         """What attention is cut for: a graph keeps its cut, whatever the lengths that it meets."""
@@ -146,7 +154,7 @@ class StepGraphs(ModelRunner):
 
     def _run_verification(self, bucket: Bucket, needs: Needs) -> None:
         table = self._table(bucket, needs)
-        self._decided[: bucket.num_seqs].copy_(verify_table(self._logits[: bucket.num_rows], table))
+        verify_table(self._logits[: bucket.num_rows], table, into=self._decided[: bucket.num_seqs])
 
     def _table(self, bucket: Bucket, needs: Needs) -> CheckTable:
         """Where a step of the bucket finds its checks."""

@@ -139,12 +139,13 @@ class LlamaModel(nn.Module):
         """Of which tokens `slice_logits` are."""
         return self._vocabulary.slice
 
-    def slice_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The logits of this rank's share of the vocabulary, -inf beyond its end: [..., share]."""
+    def slice_logits(self, hidden: torch.Tensor, into: torch.Tensor | None = None) -> torch.Tensor:
+        """The logits of this rank's share of the vocabulary, -inf beyond its end: [..., share], fp32, there if told."""
         if self._packed_head is not None:
             return self._vocabulary.hide_padding(packed_linear(hidden, self._packed_head, None).float())
         head = self.embedding if self.head is None else self.head
-        return self._vocabulary.hide_padding(functional.linear(hidden, head).float())
+        product = functional.linear(hidden, head)
+        return self._vocabulary.hide_padding(product.float() if into is None else into.copy_(product))
 
     def reduce_head(self, tokens: torch.Tensor) -> None:
         """From now on logits are those of `tokens` [draft vocab] alone, in that order."""

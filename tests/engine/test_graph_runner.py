@@ -22,6 +22,7 @@ from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.successor import Branch, Successor
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels import rotary
+from slipstream.kernels.follow_up import StepRows
 from slipstream.kernels.gpu.check_table import Column, Needs
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
@@ -122,6 +123,12 @@ def padded_runner(model: LlamaModel, limit: int = 1000, *, in_one: bool = True) 
     return CpuGraphRunner(model, cache, 96, buckets=BUCKETS, capture=EagerCapture(limit), in_one=in_one)
 
 
+def followed_runner(model: LlamaModel) -> CpuGraphRunner:
+    runner = padded_runner(model)
+    runner.follow_steps()
+    return runner
+
+
 @pytest.mark.parametrize("num_seqs", [1, 2, 3, 4, 5, 6])
 def test_padded_steps_write_the_same_text_at_every_batch_size(model: LlamaModel, num_seqs: int) -> None:
     text = Story(num_seqs, 0).run(plain_runner(model), num_steps=14)
@@ -142,7 +149,7 @@ def test_steps_in_one_graph_and_in_two_write_the_same_text(model: LlamaModel, sa
 def test_a_step_launched_behind_another_one_does_what_it_would_after_its_end(
     model: LlamaModel, num_drafts: int
 ) -> None:
-    plain, ahead = plain_runner(model), padded_runner(model)
+    plain, ahead = plain_runner(model), followed_runner(model)
     chunks = [Chunk([5, 6, 7], 0, [3, 4], 1), Chunk([8, 9, 5, 5, 6], 0, [5, 6, 7], 1)]
     checks = [replace(check(0), base=3), replace(check(0), base=5)]
     first = plain.verify(chunks, checks)
@@ -170,7 +177,7 @@ def test_a_step_launched_behind_another_one_does_what_it_would_after_its_end(
 
 
 def test_a_step_of_another_size_may_be_launched_behind_a_prompt(model: LlamaModel) -> None:
-    plain, ahead = plain_runner(model), padded_runner(model)
+    plain, ahead = plain_runner(model), followed_runner(model)
     blocks, first_check = list(range(3, 13)), replace(check(0), base=38)
     prompt = Chunk([40] * 38, 0, blocks, 1)
     [first] = plain.verify([prompt], [first_check])
@@ -184,8 +191,18 @@ def test_a_step_of_another_size_may_be_launched_behind_a_prompt(model: LlamaMode
     assert len(ahead.num_graph_steps) == 2, "the sizes are to differ"
 
 
+def test_only_steps_that_others_may_follow_look_whether_they_do(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[StepRows] = []
+    monkeypatch.setattr("slipstream.engine.step_graphs.follow_up", lambda rows, *_: looked.append(rows))
+    for runner, num_looks in ((padded_runner(model), 0), (followed_runner(model), 1)):
+        runner.verify([Chunk([5], 0, [0], 1)], [check(0)])
+        assert (runner.can_follow, len(looked)) == (num_looks > 0, num_looks)
+
+
 def test_no_step_is_launched_behind_another_one_whose_checks_its_graph_cannot_do(model: LlamaModel) -> None:
-    runner = padded_runner(model)
+    runner = followed_runner(model)
     runner.prepare()
     for sampling, possible in ((SAMPLED, True), (LIMITED, False)):
         finish = runner.launch([Chunk([5, 6, 7], 0, [3, 4], 1)], [check(0, sampling)])

@@ -174,10 +174,14 @@ def second_look(
     return found
 
 
-def verdicts(table: CheckTable, decided: DecidedRows, found: RowParts) -> torch.Tensor:
+def verdicts(
+    table: CheckTable, decided: DecidedRows, found: RowParts, into: torch.Tensor | None = None
+) -> torch.Tensor:
     """[num_seqs, 2] int32: draft tokens accepted, and the token after them."""
     num_tiles = found.tokens.shape[1]
-    output = decided.chosen.new_empty(table.num_seqs, 2)
+    output = decided.chosen.new_empty(table.num_seqs, 2) if into is None else into
+    assert output.is_contiguous()
+    assert output.dtype == torch.int32
     _verdicts_kernel[(table.num_seqs,)](
         table.starts,
         decided.stands,

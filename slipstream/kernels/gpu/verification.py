@@ -71,6 +71,7 @@ def verify_table(
     target_logits: torch.Tensor,  # [num_rows, vocab], or this GPU's slice of it
     table: CheckTable,
     vocabulary: VocabularySlice | None = None,
+    into: torch.Tensor | None = None,  # where to write the result, which is new memory otherwise
 ) -> torch.Tensor:
     """[num_seqs, 2] int32: draft tokens accepted, and the token after them. Only launches, so a graph can hold it."""
     if vocabulary is not None and table.limited:
@@ -81,11 +82,9 @@ def verify_table(
     parts = _gathered(row_statistics(target_logits, table, first_token), vocabulary)
     reach = row_limits(target_logits, table, parts, tile_size(*target_logits.shape)) if table.limited else None
     decided = decide_rows(table, parts, reach)
-    if not table.drawn:
-        return verdicts(table, decided, parts)
-    return verdicts(
-        table, decided, _gathered(second_look(target_logits, table, decided, reach, first_token), vocabulary)
-    )
+    if table.drawn:
+        parts = _gathered(second_look(target_logits, table, decided, reach, first_token), vocabulary)
+    return verdicts(table, decided, parts, into)
 
 
 def _gathered(parts: RowParts, vocabulary: VocabularySlice | None) -> RowParts:

@@ -148,6 +148,7 @@ def greedy_check(base: int, draft_ids: Sequence[int]) -> SequenceCheck:
 
 
 def check_ahead(model: LlamaModel, runner: GraphRunner, num_seqs: int, num_steps: int) -> None:
+    runner.follow_steps()
     prompts = [list(tokens) for tokens in Story(num_seqs, 0).tokens]
     known = Story(num_seqs, 0).run(reference(model), num_steps=3 * num_steps + 4)
     runner.prepare()
