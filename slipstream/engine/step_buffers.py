@@ -13,6 +13,7 @@ import torch
 
 from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
+from slipstream.kernels.fetch_words import fetch_words
 from slipstream.kernels.gpu.check_table import NUM_COLUMNS, PADDING_ROW
 from slipstream.sampling.check import SequenceCheck
 
@@ -103,9 +104,13 @@ class StepBuffers:
         self._copies[bucket, plain][1].numpy()[:] = written
 
     def upload(self, bucket: Bucket, plain: bool) -> None:
-        """Starts the copy of what is written, `plain` without room for laws. A graph can hold it."""
+        """Starts the copy of what is written, `plain` without room for laws."""
         on_device, host = self._copies[bucket, plain]
         on_device.copy_(host, non_blocking=True)
+
+    def fetch(self, bucket: Bucket, plain: bool) -> None:
+        """The same as a graph holds it best."""
+        fetch_words(*self._copies[bucket, plain])
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class StepGraphs(ModelRunner):
         return self._steps[key]
 
     def _run_step(self, bucket: Bucket, tapped: bool, needs: Needs) -> None:
-        self._buffers.upload(bucket, plain=needs is Needs.MATCH)
+        self._buffers.fetch(bucket, plain=needs is Needs.MATCH)
         if self._follows and needs is Needs.MATCH:
             follow_up(self._rows(bucket), self._follow.inputs, self._decided, self._row_columns)
         self._run_pass(bucket, tapped)

@@ -52,6 +52,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32", "OVERLAP": True},
         8,
     ),
+    "fetch_words": ("fetch_words:_fetch_words_kernel", "*i32 *i32 i32", {"BLOCK": 512, "OVERLAP": True}, 4),
     "prepare_inputs": (
         "prepare_inputs:_prepare_inputs_kernel",
         "*i64 *i64 *i64 *i64 *i64 i32 i32 i32",

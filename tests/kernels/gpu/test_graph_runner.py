@@ -19,6 +19,7 @@ from slipstream.engine.successor import Branch, Successor
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels import (
     attention,
+    fetch_words,
     follow_up,
     linear,
     prepare_inputs,
@@ -102,7 +103,8 @@ def test_a_step_says_what_the_reference_says(
 ) -> None:
     runner = graph_runner(model, device, 4)
     if device.type == "cpu":
-        for module in (attention, linear, prepare_inputs, rms_norm, rotary, silu_mul, token_mask, token_rules):
+        modules = attention, fetch_words, linear, prepare_inputs, rms_norm, rotary, silu_mul, token_mask, token_rules
+        for module in modules:
             monkeypatch.setattr(module, "fused", lambda x: runner._capture.replaying)
     check_against_reference(model, runner, SAMPLINGS[sampling], VerificationMode.RATIO, num_steps=2)
 
@@ -165,7 +167,7 @@ def test_steps_launched_ahead_write_the_references_text(
 ) -> None:
     runner = graph_runner(model, device, 4)
     if device.type == "cpu":
-        for module in (attention, follow_up, linear, prepare_inputs, rms_norm, rotary, silu_mul):
+        for module in (attention, fetch_words, follow_up, linear, prepare_inputs, rms_norm, rotary, silu_mul):
             monkeypatch.setattr(module, "fused", lambda x: runner._capture.replaying)
     check_ahead(model, runner, num_seqs=2, num_steps=2)
 
