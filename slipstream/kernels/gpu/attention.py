@@ -14,6 +14,7 @@ import triton.language as tl
 
 from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.attention_merge import merge_splits, split_length
 from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_of
 from slipstream.kernels.gpu.launch import wait_for_inputs
 
@@ -83,7 +84,9 @@ def _paged_attention_kernel(
     sequence, first, query_len, context_len, offset = _find_sequence(
         query_starts_ptr, context_lens_ptr, tl.program_id(0), num_seqs, BLOCK_Q, SEQUENCES
     )
-    if offset >= query_len:
+    split_len = split_length(context_len, num_splits, BLOCK_N)
+    low = split * split_len
+    if (offset >= query_len) | (low >= context_len):
         return
     rows = tl.arange(0, BLOCK_M)
     dims = tl.arange(0, DIMS)
@@ -94,8 +97,6 @@ def _paged_attention_kernel(
     query = tl.load(query_ptr + row_heads[:, None] * HEAD_DIM + dims[None, :], mask=row_mask, other=0.0)
     row_positions = context_len - query_len + row_tokens
 
-    split_len = tl.cdiv(context_len, BLOCK_N * num_splits) * BLOCK_N
-    low = split * split_len
     high = min(low + split_len, context_len - query_len + min(offset + BLOCK_Q, query_len))
     largest = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
@@ -138,31 +139,6 @@ def _paged_attention_kernel(
         tl.store(output_ptr + targets, result.to(output_ptr.dtype.element_ty), mask=row_mask)
 
 
-@triton.jit
-def _merge_splits_kernel(
-    partial_ptr: tl.tensor,  # [num_tokens * num_heads, num_splits, HEAD_DIM] fp32
-    weights_ptr: tl.tensor,  # [num_tokens * num_heads, num_splits] fp32
-    output_ptr: tl.tensor,  # [num_tokens * num_heads, HEAD_DIM]
-    HEAD_DIM: tl.constexpr,
-    DIMS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    OVERLAP: tl.constexpr,
-) -> None:
-    """output = sum of 2^(weight - largest) partial / sum of 2^(weight - largest)."""
-    wait_for_inputs(OVERLAP)
-    row = tl.program_id(0).to(tl.int64)
-    splits = tl.arange(0, SPLITS)
-    dims = tl.arange(0, DIMS)
-    inside = dims < HEAD_DIM
-    log_weights = tl.load(weights_ptr + row * SPLITS + splits)
-    weights = tl.exp2(log_weights - tl.max(log_weights, 0))
-    partial = tl.load(
-        partial_ptr + (row * SPLITS + splits[:, None]) * HEAD_DIM + dims[None, :], mask=inside[None, :], other=0.0
-    )
-    merged = tl.sum(partial * weights[:, None], 0) / tl.sum(weights, 0)
-    tl.store(output_ptr + row * HEAD_DIM + dims, merged.to(output_ptr.dtype.element_ty), mask=inside)
-
-
 def paged_attention(
     query: torch.Tensor,  # [num_tokens, num_heads, head_dim], rotated
     key_cache: torch.Tensor,  # [num_blocks, block_size, num_kv_heads, head_dim], new tokens already written
@@ -200,6 +176,7 @@ def attend(
     weights = query.new_empty(num_tokens, num_heads, splits, dtype=torch.float32) if split else output
     dims, wide = max(triton.next_power_of_2(head_dim), NARROWEST), query.dtype == torch.float32
     num_seqs, sharing = len(context_lens), num_heads // kv_heads
+    block_n = 16 if wide else (32 if dims > 128 else 64)
     tiles = num_tokens // (plan.block_m // sharing) + num_seqs
     _paged_attention_kernel[(tiles, kv_heads, splits)](
         query,
@@ -220,7 +197,7 @@ def attend(
         DIMS=dims,
         BLOCK_SIZE=block_size,
         BLOCK_M=plan.block_m,
-        BLOCK_N=16 if wide else (32 if dims > 128 else 64),
+        BLOCK_N=block_n,
         SEQUENCES=triton.next_power_of_2(num_seqs),
         SPLIT=split,
         PRECISION="ieee" if wide else "tf32",
@@ -229,23 +206,5 @@ def attend(
         **launch.overlap_options(),
     )
     if split:
-        _merge(partial, weights, output)
+        merge_splits(partial, weights, query_starts, context_lens, output, block_n)
     return output
-
-
-def _merge(
-    partial: torch.Tensor,  # [num_tokens, num_heads, num_splits, head_dim] fp32
-    weights: torch.Tensor,  # [num_tokens, num_heads, num_splits] fp32
-    output: torch.Tensor,  # [num_tokens, num_heads, head_dim]
-) -> None:
-    num_tokens, num_heads, splits, head_dim = partial.shape
-    _merge_splits_kernel[(num_tokens * num_heads,)](
-        partial,
-        weights,
-        output,
-        HEAD_DIM=head_dim,
-        DIMS=triton.next_power_of_2(head_dim),
-        SPLITS=splits,
-        num_warps=2,
-        **launch.overlap_options(),
-    )

@@ -109,9 +109,9 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         8,
     ),
     "merge": (
-        "attention:_merge_splits_kernel",
-        "*fp32 *fp32 *bf16",
-        {"HEAD_DIM": 128, "DIMS": 128, "SPLITS": 8, "OVERLAP": True},
+        "attention_merge:_merge_splits_kernel",
+        "*fp32 *fp32 *i32 *i32 *bf16 i32 i32 i32",
+        {"HEAD_DIM": 128, "DIMS": 128, "BLOCK_N": 64, "SEQUENCES": 32, "AT_ONCE": 16, "OVERLAP": True},
         2,
     ),
     "statistics": (

@@ -53,12 +53,6 @@ def test_kernel_agrees_with_the_reference(spans: Spans, heads: tuple[int, int, i
     check(spans, heads, torch.float32, device, AttentionPlan(block_m=16, num_splits=1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("num_splits", [2, 8])
-def test_splits_change_nothing(num_splits: int, dtype: torch.dtype, device: torch.device) -> None:
-    check([(3, 180), (1, 2), (9, 64)], (4, 2, 64), dtype, device, AttentionPlan(block_m=32, num_splits=num_splits))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [*HEADS, (32, 8, 128)])
