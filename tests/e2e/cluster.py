@@ -64,6 +64,8 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for service in self._running.values():
+            service.kill()  # all at once: how services drain has tests of its own
         self._processes.stop()
 
     def verifier(
@@ -77,7 +79,7 @@ class Cluster:
         return self._start(name, [*_module(module), "--model", str(model), "--dtype", "float32", *options], place)
 
     def pair(self, model: Path, draft_model: Path, *options: str, name: str = "verifier") -> str:
-        """A verifier and its drafter in one process; both are asked for by `name`."""
+        """A verifier and its drafter in one process, `--hand-over` or not; both are asked for by `name`."""
         words = ["--model", str(model), "--dtype", "float32", *options]
         drafter = ["+", "--model", str(draft_model), "--dtype", "float32"]
         address = f"{HERE.address}:{free_port()}"

@@ -24,7 +24,7 @@ from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
 LONG = 450  # output tokens: about a second of work
 ENDLESS = 16_000  # more than any test reads
-MOVED = 600  # output tokens of each of many
+MOVED = 300  # output tokens of each of many
 VERIFIERS = ("verifier1", "verifier2")
 SETTINGS = {"max_wait_ms": 20}
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -41,12 +41,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory, models: tuple[Path, Path]) -> Iterator[Cluster]:
+    """With a patient verifier: to one as tiny as these, drafts are not worth a wait."""
     target, draft = models
-    folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(folder) as cluster:
-        cluster.verifier(target)
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.verifier(target, module="tests.e2e.altered_services verifier patient")
         cluster.drafter(draft)
-        cluster.gateway(tenants("coupled", max_tokens=ENDLESS, **SETTINGS))
+        cluster.gateway(tenants("coupled", max_tokens=ENDLESS, max_wait_ms=200))
         yield cluster
 
 
@@ -111,26 +111,6 @@ async def test_a_killed_drafter_costs_no_token_and_drafts_again_within_two_secon
             assert time.monotonic() - healthy < two_seconds()
     assert cluster.alive("verifier")
     assert cluster.alive("gateway")
-
-
-async def test_drafting_resumes_in_a_running_stream(tmp_path: Path, models: tuple[Path, Path]) -> None:
-    """With a patient verifier: to one as tiny as these, drafts are not worth a wait."""
-    target, draft = models
-    with Cluster(tmp_path) as cluster:
-        cluster.verifier(target, module="tests.e2e.altered_services verifier patient")
-        cluster.drafter(draft)
-        cluster.gateway(tenants("coupled", max_tokens=ENDLESS, max_wait_ms=200))
-        async with cluster.client("draft_model") as client:
-            call, _ = await read_some(client, 20, long(0, ENDLESS))
-            cluster.kill("drafter")
-            await asyncio.to_thread(cluster.restart, "drafter")
-            healthy, drafted = time.monotonic(), False
-            while not drafted:
-                message = await call.read()  # type: ignore[attr-defined]
-                assert message is not grpc.aio.EOF, "the stream ended before drafting resumed"
-                drafted = any(message.drafted) and time.monotonic() > healthy
-                assert time.monotonic() - healthy < two_seconds()
-            call.cancel()  # type: ignore[attr-defined]
 
 
 async def test_a_killed_gateway_leaves_no_kv_behind(cluster: Cluster) -> None:
@@ -254,3 +234,18 @@ async def test_a_deadline_ends_the_call_and_frees_what_it_held(cluster: Cluster)
         assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
         await all_free(cluster)
+
+
+async def test_drafting_resumes_in_a_running_stream(cluster: Cluster) -> None:
+    """The last of its cluster: the drafter that it starts ends with the thread that this is done in."""
+    async with cluster.client("draft_model") as client:
+        call, _ = await read_some(client, 20, long(0, ENDLESS))
+        cluster.kill("drafter")
+        await asyncio.to_thread(cluster.restart, "drafter")
+        healthy, drafted = time.monotonic(), False
+        while not drafted:
+            message = await call.read()  # type: ignore[attr-defined]
+            assert message is not grpc.aio.EOF, "the stream ended before drafting resumed"
+            drafted = any(message.drafted) and time.monotonic() > healthy
+            assert time.monotonic() - healthy < two_seconds()
+        call.cancel()  # type: ignore[attr-defined]

@@ -40,13 +40,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, models: tuple[Path, Path],
         yield cluster
 
 
-def sampled(index: int, num_tokens: int = 48) -> generation_pb2.GenerateRequest:
+def sampled(index: int, num_tokens: int = 32) -> generation_pb2.GenerateRequest:
     return request([5 + index, 6, 7], temperature=1.0, seed=index, max_tokens=num_tokens, ignore_eos=True)
 
 
 async def texts(cluster: Cluster, tenant: str) -> list[str]:
     async with cluster.client(tenant) as client:
-        return [answer.text for answer in await client.generate_all([sampled(i) for i in range(6)], at_once=3)]
+        return [answer.text for answer in await client.generate_all([sampled(i) for i in range(3)], at_once=3)]
 
 
 async def read_all(client: Client, asked: generation_pb2.GenerateRequest, begun: asyncio.Event) -> Answer:
@@ -56,6 +56,26 @@ async def read_all(client: Client, asked: generation_pb2.GenerateRequest, begun:
         if len(answer.token_ids) >= 20:
             begun.set()
     return answer
+
+
+async def test_what_they_hand_over_in_memory_changes_no_text(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    found = []
+    for way in ("--no-hand-over", "--hand-over"):
+        (tmp_path / way).mkdir()
+        with Cluster(tmp_path / way) as cluster:
+            cluster.pair(*models, *METRICS, way)
+            cluster.gateway(tenants("coupled", max_wait_ms=50))
+
+            async def are_drafted() -> bool:
+                found.append(await texts(cluster, "draft_model"))
+                counted = Scraped.of(cluster.metrics_address("verifier"))
+                return counted.total("slipstream_spec_decode_num_accepted_tokens_total") > 0
+
+            await eventually(are_drafted, 30.0)
+            told = Scraped.of(cluster.metrics_address("verifier"))
+            came_back = told.total("slipstream_draft_round_trip_seconds_count")
+            assert came_back > 0
+    assert all(one == found[0] for one in found)
 
 
 @pytest.mark.slow
@@ -87,7 +107,7 @@ async def test_both_services_are_healthy_on_one_port_and_drafts_are_accepted(clu
 
 
 async def test_killed_in_the_middle_it_is_waited_for_and_the_text_goes_on(cluster: Cluster) -> None:
-    asked, begun = sampled(1, 600), asyncio.Event()
+    asked, begun = sampled(1, 300), asyncio.Event()
     async with cluster.client("none") as client:
         wanted = await client.generate(asked)
     async with cluster.client("draft_model") as client:
