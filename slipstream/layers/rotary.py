@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from slipstream.kernels.rotary_angles import rotary_angles
 from slipstream.models.config import RopeConfig
 
 
@@ -38,6 +39,4 @@ class RotaryEmbedding:
         """For positions [...]: cos and sin [..., 1, head_dim], the first half of sin negated as `rotary` wants it."""
         if self._frequencies.device != positions.device:
             self._frequencies = self._frequencies.to(positions.device)
-        angles = positions[..., None, None].float() * self._frequencies
-        cos, sin = angles.cos(), angles.sin()
-        return torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype)
+        return rotary_angles(positions, self._frequencies, dtype)

@@ -40,6 +40,12 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {"HEAD_DIM": 96, "BLOCK": 128, "HEADS": 8, "OVERLAP": True},
         4,
     ),
+    "rotary angles": (
+        "rotary_angles:_rotary_angles_kernel",
+        "*i64 *fp32 *bf16 *bf16",
+        {"HALF": 48, "BLOCK": 64, "OVERLAP": True},
+        1,
+    ),
     "verify attention": (
         "attention:_paged_attention_kernel",
         f"{ATTENTION} *fp32 *fp32 i32 i32 fp32 i32 i32",
