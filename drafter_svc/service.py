@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from drafter_svc.adapter_folder import AdapterFolder
 from drafter_svc.adapters import LoadAdapter
+from drafter_svc.beside import Beside
 from drafter_svc.config import DrafterConfig
 from drafter_svc.drafter import Drafter
 from drafter_svc.events import Event, Output
@@ -17,7 +19,7 @@ from drafter_svc.proposers import make_proposer
 from drafter_svc.servicer import DrafterServicer
 from drafter_svc.warm_up import warm_up
 from slipstream.config import EngineConfig
-from slipstream.engine.engine_thread import EngineThread, apart
+from slipstream.engine.engine_thread import EngineThread, apart, unchanged
 from slipstream.engine.lane import own_lane
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
@@ -107,15 +109,23 @@ async def serve_drafter(config: DrafterConfig) -> None:
 
 @asynccontextmanager
 async def drafter_part(
-    config: DrafterConfig, failure: Failure, timeline: Timeline = NO_TIMELINE, *, shares_process: bool = False
+    config: DrafterConfig,
+    failure: Failure,
+    timeline: Timeline = NO_TIMELINE,
+    *,
+    shares_process: bool = False,
+    beside: Beside | None = None,
 ) -> AsyncIterator[Part]:
     """A drafter at work, and its metrics, for as long as the block lasts."""
     with exporting(config.otlp_endpoint, "drafter") as tracer:
         drafter = apart(lambda: make_drafter(config, timeline), config.engine.device)
         folder = adapter_folder(config)
-        servicer = DrafterServicer(lambda event: engine.post(event), drafter.info, drafter.metrics, folder, tracer)
+        servicer = DrafterServicer(lambda event: post(event), lambda: info(), drafter.metrics, folder, tracer)
         lane = partial(own_lane, config.engine) if shares_process else nullcontext
-        engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.tell, "drafter", lane)
+        divert = unchanged if beside is None else beside.take_drafts
+        engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.tell, "drafter", lane, divert)
+        post = engine.post if beside is None else beside.hear(engine.post)
+        info = drafter.info if beside is None else lambda: replace(drafter.info(), process=beside.process)
         engine.start()
         try:
             async with shown("drafter", config.metrics_listen, instruments(drafter)):

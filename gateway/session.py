@@ -58,6 +58,7 @@ class Session:
         self._deadline = deadline
         self._token_ids = list(request.token_ids)  # committed: prompt, then output
         self._link: VerifierLink | None = None
+        self._hand_over = 0  # of this opening
         self._recovery = Recovery(peers.verifiers, peers.recovery_seconds, retry=self._open, give_up=self._give_up)
         self._ended = False
         self._steering = peers.controllers.steering(request, self._redraft)
@@ -147,6 +148,7 @@ class Session:
             return
         self._recovery.stop()
         self._link = link
+        self._hand_over = secrets.randbits(64) | 1 if self._process else 0
         drafting = self._steering.open(link.address)
         self._request = drafting.applied_to(self._request)
         link.open(self._current(), self)
@@ -195,7 +197,14 @@ class Session:
             nonce=secrets.randbits(64),
             deadline_ms=self._milliseconds_left(),
             features=self._features,
+            hand_over=self._hand_over,
         )
+
+    @property
+    def _process(self) -> str:
+        """In which its verifier hands over to a drafter; empty if it does not."""
+        info = self._link.info if self._link is not None else None
+        return info.process if info is not None else ""
 
     @property
     def _features(self) -> str:
@@ -229,6 +238,7 @@ class Session:
             drafters=self._peers.drafters,
             record=self,
             complaints=self._peers.complaints,
+            process=lambda: self._process,
             tritonserver=self._peers.tritonserver,
             index=self._peers.recent_outputs.index(self._owner, self._steering.recent_output_tokens),
             on_trial=self._steering.note_trial if self._steering.scores else None,

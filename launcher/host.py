@@ -1,5 +1,7 @@
-"""`python -m launcher.host VERIFIER-OPTIONS + DRAFTER-OPTIONS`: both in one process, on one port and one event loop.
+"""`python -m launcher.host [--hand-over | --no-hand-over] VERIFIER-OPTIONS + DRAFTER-OPTIONS`: both in one process.
 
+They are on one port and one event loop. What they say of a sequence that a gateway has open at both they hand over in
+memory (hand_over.py); by default where the drafter has a GPU, for on cores it should rest while others draft.
 Options are those of the two services; of the drafter's, where to listen and how to log do not count. Each engine has
 its thread and, on a GPU, its stream: the interpreter is free while a thread waits for the GPU, so one computes on the
 host while the other's kernels run, and a verifier whose drafter rests has the process to itself.
@@ -18,6 +20,7 @@ import drafter_svc.__main__
 import verifier_svc.__main__
 from drafter_svc.config import DrafterConfig
 from drafter_svc.service import drafter_part
+from launcher.hand_over import HandOver
 from launcher.stack import BETWEEN
 from slipstream import command_line
 from slipstream.parallel.crew import follows
@@ -32,12 +35,17 @@ NAME: Final = "verifier+drafter"
 ConfigT = TypeVar("ConfigT")
 
 
+ASKED: Final = {"--hand-over": True, "--no-hand-over": False}
+
+
 def main(words: Sequence[str]) -> None:
-    verifier, drafter = configurations(words)
+    verifier, drafter = configurations([word for word in words if word not in ASKED])
+    asked = [ASKED[word] for word in words if word in ASKED]
+    hands_over = asked[-1] if asked else drafter.engine.device != "cpu"
     with command_line.mistakes_in_one_line():
         other_rank = follows(verifier.engine)
     if not other_rank:
-        server.run(serve_both(verifier, drafter))
+        server.run(serve_both(verifier, drafter, hands_over=hands_over))
 
 
 def configurations(words: Sequence[str]) -> tuple[VerifierConfig, DrafterConfig]:
@@ -50,13 +58,14 @@ def configurations(words: Sequence[str]) -> tuple[VerifierConfig, DrafterConfig]
     return verifier, _read(drafter_svc.__main__.app, words[at + 1 :], DrafterConfig)
 
 
-async def serve_both(verifier: VerifierConfig, drafter: DrafterConfig) -> None:
+async def serve_both(verifier: VerifierConfig, drafter: DrafterConfig, *, hands_over: bool) -> None:
     """Serves until told to stop. What ends one of them ends both, so that a supervisor starts both again."""
-    failure = Failure()
+    failure, door = Failure(), HandOver() if hands_over else None
+    of_verifier, of_drafter = (door.for_verifier, door.for_drafter) if door else (None, None)
     with timeline_in(verifier.trace) as timeline:
         async with (
-            verifier_part(verifier, failure, timeline, shares_process=True) as one,
-            drafter_part(drafter, failure, timeline, shares_process=True) as other,
+            verifier_part(verifier, failure, timeline, shares_process=True, beside=of_verifier) as one,
+            drafter_part(drafter, failure, timeline, shares_process=True, beside=of_drafter) as other,
         ):
             listening = server.ServerConfig(listen=verifier.listen, tls=verifier.tls)
             await server.serve(NAME, other.beside(one), listening, failure=failure.future)

@@ -181,6 +181,7 @@ class ModelInfo:
     proposers: tuple[str, ...] = ()
     features: str = ""  # a verifier can send them, a drafter needs them; names what makes them, empty = none
     max_num_seqs: int = 0  # that run at one time; more wait for a place; 0 = not told
+    process: str = ""  # a verifier and a drafter that tell the same one may hand over in memory; empty = it does not
 
 
 @dataclass(frozen=True, slots=True)

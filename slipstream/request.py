@@ -186,6 +186,7 @@ class SequenceRequest:
     request_id: str = ""  # the client's, for logs
     features: str = ""  # names the features that the verifier is to send and the drafter builds on; empty = none
     traceparent: str = ""  # W3C trace context of the request's span in the gateway; empty = not traced
+    hand_over: int = 0  # what verifier and drafter of one process know each other's side of it by, 64 bits; 0 = neither
 
     def __post_init__(self) -> None:
         n = len(self.token_ids)

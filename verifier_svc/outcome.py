@@ -28,8 +28,14 @@ class PassOutcome:
     hit: bool
     waited: float
     is_first: bool
+    told: Commit | None = None  # once it was
 
     def commit(self) -> Commit:
+        if self.told is None:
+            self.told = self._commit()
+        return self.told
+
+    def _commit(self) -> Commit:
         verdict, taken, path, active = self.verdict, self.taken, self.one.path, self.one.active
         num_tokens = taken.num_tokens
         return Commit(

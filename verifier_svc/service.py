@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 
-from slipstream.engine.engine_thread import EngineThread, apart
+from slipstream.engine.engine_thread import EngineThread, apart, unchanged
 from slipstream.engine.lane import own_lane
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
@@ -23,6 +24,7 @@ from slipstream.version import version
 from slipstream.wire import server
 from slipstream.wire.part import Failure, Part
 from slipstream.wire.v1 import verifier_pb2, verifier_pb2_grpc
+from verifier_svc.beside import Beside
 from verifier_svc.config import VerifierConfig
 from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.messages import Event, StreamOutput
@@ -108,7 +110,12 @@ async def serve_verifier(config: VerifierConfig) -> None:
 
 @asynccontextmanager
 async def verifier_part(
-    config: VerifierConfig, failure: Failure, timeline: Timeline = NO_TIMELINE, *, shares_process: bool = False
+    config: VerifierConfig,
+    failure: Failure,
+    timeline: Timeline = NO_TIMELINE,
+    *,
+    shares_process: bool = False,
+    beside: Beside | None = None,
 ) -> AsyncIterator[Part]:
     """A verifier at work, and its metrics, for as long as the block lasts."""
     with (
@@ -118,13 +125,20 @@ async def verifier_part(
         verifier = apart(lambda: make_verifier(config, timeline, crew), config.engine.device)
         streams = OutgoingStreams(config.max_queued_messages)
         lane = partial(own_lane, config.engine) if shares_process else nullcontext
-        engine = EngineThread[Event, list[StreamOutput]](verifier, streams.deliver, failure.tell, "verifier", lane)
+        divert = unchanged if beside is None else beside.note_outputs
+        engine = EngineThread[Event, list[StreamOutput]](
+            verifier, streams.deliver, failure.tell, "verifier", lane, divert
+        )
+        post: Callable[[Event], None] = engine.post
+        if beside is not None:
+            post = beside.hear(engine.post, verifier.metrics)
+            verifier.tell_at_once(beside.take_commits)
         loop = asyncio.get_running_loop()
         crew.on_death(lambda error: loop.call_soon_threadsafe(failure.tell, error))
         observers = Observers(verifier.metrics, timeline, tracer)
-        servicer = VerifierServicer(
-            engine.post, streams, verifier.served.tokenizer, lambda: model_info(config, verifier), observers
-        )
+        process = "" if beside is None else beside.process
+        info = partial(_info_of, config, verifier, process)
+        servicer = VerifierServicer(post, streams, verifier.served.tokenizer, info, observers)
         verifier.compile_apart(engine.post)
         if config.engine.device != "cpu":
             verifier.work_during_steps(engine.send, engine.take_in)
@@ -138,6 +152,10 @@ async def verifier_part(
                 )
         finally:
             await engine.stop(_STOP_SECONDS if failure.happened else None)
+
+
+def _info_of(config: VerifierConfig, verifier: Verifier, process: str) -> ModelInfo:
+    return replace(model_info(config, verifier), process=process)
 
 
 async def _finished(servicer: VerifierServicer, streams: OutgoingStreams, failure: Failure) -> None:

@@ -17,6 +17,7 @@ from slipstream.sampling.check import Verdict
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.timeline import NO_TIMELINE, Timeline
 from verifier_svc.admission import Served
+from verifier_svc.beside import TakeCommits
 from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
 from verifier_svc.lookahead import Ahead, Lookahead, Running, forget_reservations
@@ -64,6 +65,7 @@ class Verifier:
         self._timeline = timeline
         self._send: Send | None = None
         self._take_in: TakeIn = take_in_nothing
+        self._tell_at_once: TakeCommits | None = None
         self._lookahead = Lookahead(runner, scheduler) if launches_ahead and runner.can_follow else None
         self._ahead: Running | None = None  # launched behind the last step
         self._untold: StepOutcome | None = None  # of the last step, until the next one is launched
@@ -104,6 +106,10 @@ class Verifier:
         """
         self._send, self._take_in = send, take_in
 
+    def tell_at_once(self, take_commits: TakeCommits) -> None:
+        """From now on a drafter in this process hears of commits as soon as tokens are final, before anything else."""
+        self._tell_at_once = take_commits
+
     def next_wake(self) -> float | None:
         if self._untold is not None or self._ahead is not None:
             return self._clock()
@@ -126,6 +132,8 @@ class Verifier:
         with self._timeline.span("schedule", "commit"):
             scores = take_scores(running.passes, running.tell_scores())
             settled = self._settle(running.passes, verdicts)
+            if self._tell_at_once is not None:
+                self._tell_at_once([(one.one.active.stream, one.commit()) for one in settled])
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
         if ahead is not None:
             self._ahead = ahead.after(running.passes, verdicts, self._clock())

@@ -4,8 +4,8 @@ from gateway.policy.tenants import TRITONSERVER
 from gateway.proposers.lineup import Lineup
 from gateway.proposers.ngram import NgramDrafts
 from gateway.proposers.proposer import LocalProposer, Proposer
-from gateway.proposers.remote import DrafterPool, RemoteDrafts
-from gateway.proposers.surroundings import Surroundings
+from gateway.proposers.remote import RemoteDrafts
+from gateway.proposers.surroundings import DrafterPool, Surroundings
 from gateway.proposers.tritonserver import TritonServerDrafts
 from slipstream.proposers.ngram import NAME as NGRAM
 
@@ -34,4 +34,4 @@ def make_proposer(name: str, around: Surroundings) -> RemoteDrafts | LocalPropos
         )
     if name == TRITONSERVER:
         around.complaints.once("a policy names tritonserver, and none is known; start the gateway with --tritonserver")
-    return RemoteDrafts(name, around.current, around.drafters, around.send, around.record, around.complaints)
+    return RemoteDrafts(name, around)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.peers.complaints import Complaints
-from gateway.peers.dialects import DrafterItem, DraftReceiver
-from gateway.peers.link import Link
-from gateway.peers.pool import Pool
 from gateway.policy.tenants import DRAFT_MODEL, EAGLE3
-from gateway.proposers.proposer import DraftRecord, SendToVerifier
+from gateway.proposers.surroundings import DrafterLink, Surroundings
 from slipstream.errors import InvalidRequest, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted, ModelInfo, Update
-from slipstream.request import SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
-
-DrafterPool = Pool[DraftReceiver, DrafterItem]
-DrafterLink = Link[DraftReceiver, DrafterItem]
 
 
 class RemoteDrafts:
@@ -26,26 +18,24 @@ class RemoteDrafts:
 
     Without a drafter nothing happens: the verifier goes on by itself. Every opening has its own epoch, and drafts of
     an earlier one are dropped.
+
+    A drafter in the verifier's process is preferred. Commits and drafts then go from one to the other in memory, and
+    what comes here of drafts tells times alone.
     """
 
-    def __init__(
-        self,
-        name: str,
-        current: Callable[[], SequenceRequest],  # the sequence as it stands, with a fresh nonce
-        drafters: DrafterPool,
-        send: SendToVerifier,
-        record: DraftRecord,
-        complaints: Complaints,
-    ) -> None:
+    def __init__(self, name: str, around: Surroundings) -> None:
+        request = around.current()
         self._name = name
-        self._current = current
-        self._sequence_id = current().sequence_id
-        self._vocabulary_hash = current().vocabulary_hash
-        self._drafters = drafters
-        self._send = send
-        self._record = record
-        self._complaints = complaints
+        self._current = around.current
+        self._sequence_id = request.sequence_id
+        self._vocabulary_hash = request.vocabulary_hash
+        self._drafters = around.drafters
+        self._send = around.send
+        self._record = around.record
+        self._complaints = around.complaints
+        self._process = around.process
         self._link: DrafterLink | None = None
+        self._hands_over = False  # this drafter and the verifier do it in memory
         self._full: set[str] = set()  # addresses of drafters that refused the sequence for want of room
         self._epoch = -1
         self._untold: list[Commit] = []
@@ -60,10 +50,10 @@ class RemoteDrafts:
         """A drafter on CPU cores takes them from the verifier: it is told of commits when its drafts are needed."""
         if self._link is None:
             return True
-        return self._link.info is not None and self._link.info.device == "cpu"
+        return not self._hands_over and self._link.info is not None and self._link.info.device == "cpu"
 
     def observe(self, commit: Commit) -> None:
-        if self._link is not None:
+        if self._link is not None and not self._hands_over:
             self._untold.append(commit)
             self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
             self._tell()
@@ -99,7 +89,7 @@ class RemoteDrafts:
 
     def on_drafts(self, drafts: list[exchange_pb2.Draft], draft_us: int, held_us: int) -> None:
         current = [draft for draft in drafts if draft.draw >> 32 == self._epoch]
-        for draft in current:
+        for draft in () if self._hands_over else current:
             self._send(draft)
         self._record.record_draft_batch(self._name, draft_us=draft_us, wire_us=self._wire_us(current, held_us))
 
@@ -124,7 +114,10 @@ class RemoteDrafts:
 
     def _open(self) -> None:
         self._untold.clear()  # an opening tells all that is committed
-        link = self._drafters.pick(self._fits, besides=self._full)
+        link = self._drafters.pick(self._fits_beside, besides=self._full)
+        self._hands_over = link is not None
+        if link is None:
+            link = self._drafters.pick(self._fits, besides=self._full)
         if link is None:
             self._drafters.subscribe(self._on_arrival)
             return
@@ -134,13 +127,19 @@ class RemoteDrafts:
         self._awaited = None
         request = self._current()
         adapter = request.adapter if self._name == DRAFT_MODEL else ""  # others have none
-        link.open(replace(request, proposers=(self._name,), epoch=self._epoch, adapter=adapter), self)
+        hand_over = request.hand_over if self._hands_over else 0
+        opened = replace(request, proposers=(self._name,), epoch=self._epoch, adapter=adapter, hand_over=hand_over)
+        link.open(opened, self)
         if self._name == EAGLE3:
             self._send(FeaturesWanted(self._sequence_id, 0))  # the drafter has none, whatever was sent before
 
     def _on_arrival(self) -> None:
         self._full.clear()
         self._open()
+
+    def _fits_beside(self, info: ModelInfo) -> bool:
+        """In the verifier's process. Features, which not all are told at once, go by the gateway."""
+        return info.process == self._process() != "" and self._name != EAGLE3 and self._fits(info)
 
     def _fits(self, info: ModelInfo) -> bool:
         if info.vocabulary_hash != self._vocabulary_hash:

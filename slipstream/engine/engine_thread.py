@@ -23,6 +23,7 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 Event = TypeVar("Event")
 Output = TypeVar("Output")
 Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 def apart(make: Callable[[], Made], device: str) -> Made:
@@ -34,6 +35,10 @@ def apart(make: Callable[[], Made], device: str) -> Made:
         return make()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="load") as loader:
         return loader.submit(make).result()
+
+
+def unchanged(said: T) -> T:
+    return said
 
 
 class Worker(Protocol[EventT_contra, OutputT_co]):
@@ -63,11 +68,13 @@ class EngineThread(Generic[Event, Output]):
         on_failure: Callable[[Exception], None] | None = None,
         name: str = "engine",
         lane: Callable[[], AbstractContextManager[None]] = nullcontext,  # what the thread works within
+        divert: Callable[[Output], Output] = unchanged,  # on the thread: takes what goes another way, returns the rest
     ) -> None:
         self._worker = worker
         self._on_output = on_output
         self._on_failure = on_failure
         self._lane = lane
+        self._divert = divert
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: stop
         self._postponed: deque[Event | None] = deque()  # came during a step and must wait for its end
         self._outbox: deque[Output] = deque()
@@ -140,7 +147,7 @@ class EngineThread(Generic[Event, Output]):
 
     def send(self, output: Output) -> None:
         """Hands an output to the event loop; for a worker that has one to say in the middle of a step."""
-        self._outbox.append(output)
+        self._outbox.append(self._divert(output))
         if not self._outbox_scheduled.is_set():  # one wake-up of the loop delivers all that is there by then
             self._outbox_scheduled.set()
             self._on_loop(self._deliver)

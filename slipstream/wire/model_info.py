@@ -24,6 +24,7 @@ def model_info_to_wire(info: ModelInfo) -> pb.ModelInfo:
         proposers=info.proposers,
         features=info.features,
         max_num_seqs=info.max_num_seqs,
+        process=info.process,
     )
 
 
@@ -44,4 +45,5 @@ def model_info_from_wire(message: pb.ModelInfo) -> ModelInfo:
         proposers=tuple(message.proposers),
         features=message.features,
         max_num_seqs=message.max_num_seqs,
+        process=message.process,
     )

@@ -32,6 +32,7 @@ def open_to_wire(request: SequenceRequest) -> pb.Open:
         request_id=request.request_id,
         features=request.features,
         traceparent=request.traceparent,
+        hand_over=request.hand_over,
     )
 
 
@@ -57,6 +58,7 @@ def open_from_wire(message: pb.Open) -> SequenceRequest:
         request_id=message.request_id,
         features=message.features,
         traceparent=message.traceparent,
+        hand_over=message.hand_over,
     )
 
 

@@ -35,7 +35,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, models: tuple[Path, Path], trace: Path) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("one_process")) as cluster:
-        cluster.pair(*models, *METRICS, "--trace", str(trace))
+        cluster.pair(*models, *METRICS, "--trace", str(trace), "--hand-over")
         cluster.gateway(tenants("coupled", max_wait_ms=50, max_tokens=4096), "--recovery-seconds", "60")
         yield cluster
 
@@ -58,6 +58,7 @@ async def read_all(client: Client, asked: generation_pb2.GenerateRequest, begun:
     return answer
 
 
+@pytest.mark.slow
 async def test_what_they_hand_over_in_memory_changes_no_text(tmp_path: Path, models: tuple[Path, Path]) -> None:
     found = []
     for way in ("--no-hand-over", "--hand-over"):

@@ -239,6 +239,7 @@ class Open(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    HAND_OVER_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     token_ids: _builtins.bytes
     """int32 [n], the committed prefix: prompt, then output so far"""
@@ -273,6 +274,8 @@ class Open(_message.Message):
     """verifier: send these features; drafter: these will come; empty = none"""
     traceparent: _builtins.str
     """W3C trace context of the request's span in the gateway; empty = not traced"""
+    hand_over: _builtins.int
+    """random; verifier and drafter of one process that are given the same one hand over"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -302,10 +305,11 @@ class Open(_message.Message):
         request_id: _builtins.str = ...,
         features: _builtins.str = ...,
         traceparent: _builtins.str = ...,
+        hand_over: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "features", b"features", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "traceparent", b"traceparent", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "deadline_ms", b"deadline_ms", "epoch", b"epoch", "fan_out", b"fan_out", "features", b"features", "hand_over", b"hand_over", "max_wait_us", b"max_wait_us", "mode", b"mode", "nonce", b"nonce", "num_draft_tokens", b"num_draft_tokens", "num_prompt_tokens", b"num_prompt_tokens", "proposers", b"proposers", "request_id", b"request_id", "sample_index", b"sample_index", "sampling", b"sampling", "seed", b"seed", "sequence_id", b"sequence_id", "tenant", b"tenant", "token_ids", b"token_ids", "traceparent", b"traceparent", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -759,6 +763,7 @@ class ModelInfo(_message.Message):
     NUM_SEQUENCES_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     MAX_NUM_SEQS_FIELD_NUMBER: _builtins.int
+    PROCESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     vocabulary_hash: _builtins.str
     """hex SHA-256 of the tokenizer's entries"""
@@ -782,6 +787,8 @@ class ModelInfo(_message.Message):
     """verifier: what it can send; drafter: what it needs; hex SHA-256, empty = none"""
     max_num_seqs: _builtins.int
     """that run at one time; more wait for a place; 0 = not told"""
+    process: _builtins.str
+    """verifier and drafter that tell the same one may hand over; empty = it does not"""
     @_builtins.property
     def proposers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """drafter: what may be opened"""
@@ -804,10 +811,11 @@ class ModelInfo(_message.Message):
         num_sequences: _builtins.int = ...,
         features: _builtins.str = ...,
         max_num_seqs: _builtins.int = ...,
+        process: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "dtype", b"dtype", "features", b"features", "kv_block_size", b"kv_block_size", "kv_blocks_total", b"kv_blocks_total", "kv_blocks_used", b"kv_blocks_used", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "num_sequences", b"num_sequences", "proposers", b"proposers", "stop_token_ids", b"stop_token_ids", "version", b"version", "vocab_size", b"vocab_size", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "dtype", b"dtype", "features", b"features", "kv_block_size", b"kv_block_size", "kv_blocks_total", b"kv_blocks_total", "kv_blocks_used", b"kv_blocks_used", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "num_sequences", b"num_sequences", "process", b"process", "proposers", b"proposers", "stop_token_ids", b"stop_token_ids", "version", b"version", "vocab_size", b"vocab_size", "vocabulary_hash", b"vocabulary_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

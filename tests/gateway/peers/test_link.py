@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 
 from gateway.peers import link as link_module
 from gateway.peers.dialects import DrafterDialect
-from gateway.proposers.remote import DrafterLink
+from gateway.proposers.surroundings import DrafterLink
 from slipstream.errors import Unavailable
 from slipstream.exchange import Commit, ModelInfo
 from slipstream.request import SamplingParams, SequenceRequest

@@ -14,10 +14,11 @@ from gateway.metrics import GatewayMetrics
 from gateway.peers.complaints import Complaints
 from gateway.peers.dialects import DrafterDialect, VerifierItem
 from gateway.peers.pool import Pool
-from gateway.proposers import DrafterPool, RemoteDrafts
+from gateway.proposers import DrafterPool, Surroundings
+from gateway.proposers.remote import RemoteDrafts
 from slipstream.errors import Exhausted, UnknownModel, VocabularyMismatch
 from slipstream.exchange import Commit, FeaturesWanted
-from slipstream.request import SamplingParams, SequenceRequest
+from slipstream.request import FinishReason, SamplingParams, SequenceRequest
 from slipstream.wire.v1 import exchange_pb2
 from tests.gateway.fakes import TOKENIZER, FakeDrafter, eventually
 
@@ -34,10 +35,20 @@ class Sequence:
             vocabulary_hash=TOKENIZER.vocabulary_hash,
             features=features,
             adapter=adapter,
+            hand_over=7,
         )
         self.sent: list[VerifierItem] = []
         self.ledger = Ledger(GatewayMetrics(), "acme", received=0, prompt_tokens=2, num_draft_tokens=2, seed=0)
-        self.drafts = RemoteDrafts(proposer, lambda: self.request, pool, self.sent.append, self.ledger, Complaints())
+        around = Surroundings(
+            current=lambda: self.request,
+            vocab_size=lambda: 257,
+            send=self.sent.append,
+            drafters=pool,
+            record=self.ledger,
+            complaints=Complaints(),
+            process=lambda: "here",
+        )
+        self.drafts = RemoteDrafts(proposer, around)
 
 
 @asynccontextmanager
@@ -212,3 +223,33 @@ async def test_a_drafter_made_for_other_features_is_not_asked_and_that_is_said(
         await asyncio.sleep(0.1)
     assert not drafter.opens
     assert "builds on features f, and the verifier sends none; start it with `--features`" in caplog.text
+
+
+async def test_a_drafter_in_the_verifiers_process_is_preferred_and_tells_times_alone(drafter: FakeDrafter) -> None:
+    beside = FakeDrafter([], "beside")
+    beside.info = replace(beside.info, process="here")
+    async with sequence_with(drafter, beside) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: beside.opens)
+        assert beside.opens[0].hand_over == 7
+        sequence.drafts.observe(Commit(1, 2, (3,)))
+        beside.draft(1, 3, [])
+        await eventually(lambda: sequence.ledger.timings(0).draft_us > 0)
+        sequence.drafts.finish(Commit(1, 3, (4,), finish_reason=FinishReason.LENGTH))  # for who counts sequences there
+        await eventually(lambda: beside.commits)
+    assert not sequence.sent
+    assert [commit.base for commit in beside.commits] == [3]
+    assert not drafter.opens
+
+
+async def test_when_it_is_full_another_drafter_drafts_by_the_gateway(drafter: FakeDrafter) -> None:
+    beside = FakeDrafter([], "beside")
+    beside.info = replace(beside.info, process="here")
+    async with sequence_with(drafter, beside) as sequence:
+        sequence.drafts.start((1, 2))
+        await eventually(lambda: beside.opens)
+        beside.fail(1, Exhausted("full"))
+        await eventually(lambda: drafter.opens)
+        assert drafter.opens[0].hand_over == 0
+        sequence.drafts.observe(Commit(1, 2, (3,)))
+        await eventually(lambda: drafter.commits)

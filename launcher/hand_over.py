@@ -1,0 +1,203 @@
+"""Hands commits and drafts over in memory between a verifier and a drafter of one process. Knows their messages alone.
+
+Which sequences, a gateway says: it opens them at both under one number. What it is told of commits is the same as ever;
+of drafts it is told when they were made. All that it says reaches both through here, so that each event stands in its
+engine's queue before anything that follows from it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import drafter_svc.beside
+import verifier_svc.beside
+from drafter_svc import events as drafting
+from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, SequenceFailure
+from slipstream.request import FinishReason, SequenceRequest
+from verifier_svc import messages as verifying
+from verifier_svc.metrics import VerifierMetrics
+from verifier_svc.round_trips import RoundTrips
+
+MOST_REMEMBERED: Final = 256  # commits of a sequence, for a drafter that is opened with less than is final by now
+
+PairKey = tuple[int, int]  # the number that a gateway gave it, the sequence's id
+Key = tuple[int, int]  # a service's stream, the sequence's id
+_EPOCH: Final = 32  # bits of a draw below it
+
+
+@dataclass(slots=True)
+class _Pair:
+    """One sequence; where nobody has it open, nothing goes."""
+
+    verifier: int | None = None  # its stream there
+    drafter: int | None = None
+    epoch: int = 0  # of the drafter's opening: drafts of an earlier one are dropped
+    commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=MOST_REMEMBERED))
+
+
+class HandOver:
+    def __init__(self) -> None:
+        self.process = secrets.token_hex(8)
+        self._lock = threading.Lock()  # the event loop and both engines' threads meet here
+        self._pairs: dict[PairKey, _Pair] = {}
+        self._at_verifier: dict[Key, PairKey] = {}
+        self._at_drafter: dict[Key, PairKey] = {}
+        self._post_verifier: verifier_svc.beside.Post = _not_yet
+        self._post_drafter: drafter_svc.beside.Post = _not_yet
+        self._trips: defaultdict[int, RoundTrips]  # by the verifier's stream
+
+    @property
+    def num_pairs(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def for_verifier(self) -> verifier_svc.beside.Beside:
+        return verifier_svc.beside.Beside(
+            process=self.process,
+            hear=self._hear_verifier,
+            take_commits=self.take_commits,
+            note_outputs=self.note_outputs,
+        )
+
+    @property
+    def for_drafter(self) -> drafter_svc.beside.Beside:
+        return drafter_svc.beside.Beside(process=self.process, hear=self._hear_drafter, take_drafts=self.take_drafts)
+
+    def take_commits(self, commits: Sequence[tuple[int, Commit]]) -> None:
+        """Of one step."""
+        told: defaultdict[int, list[Commit]] = defaultdict(list)
+        with self._lock:
+            for stream, commit in commits:
+                pair = self._pair_at(self._at_verifier, (stream, commit.sequence_id))
+                if pair is None:
+                    continue
+                bare = commit if commit.logprobs is None else replace(commit, logprobs=None)
+                pair.commits.append(bare)
+                if pair.drafter is not None:
+                    told[pair.drafter].append(bare)
+                    self._trips[stream].note_commits((bare,))
+            for stream, batch in told.items():
+                self._post_drafter(drafting.Committed(stream, CommitBatch(tuple(batch))))
+
+    def take_drafts(self, output: drafting.Output) -> drafting.Output:
+        """What is left is for the network."""
+        with self._lock:
+            return [(stream, self._diverted(stream, message)) for stream, message in output]
+
+    def note_outputs(self, outputs: list[verifying.StreamOutput]) -> list[verifying.StreamOutput]:
+        with self._lock:
+            for output in outputs:
+                ended = [
+                    one.sequence_id for one in output.commits.commits if one.finish_reason is not FinishReason.NONE
+                ]
+                for sequence_id in (*ended, *(failure.sequence_id for failure in output.failures)):
+                    self._leave_verifier((output.stream, sequence_id))
+        return outputs
+
+    # What gateways say
+
+    def _hear_verifier(self, post: verifier_svc.beside.Post, metrics: VerifierMetrics) -> verifier_svc.beside.Post:
+        self._post_verifier = post
+        self._trips = defaultdict(lambda: RoundTrips(metrics.round_trip_seconds))
+
+        def note_and_post(event: verifying.Event) -> None:
+            with self._lock:
+                self._note_for_verifier(*event)
+                post(event)
+
+        return note_and_post
+
+    def _hear_drafter(self, post: drafter_svc.beside.Post) -> drafter_svc.beside.Post:
+        self._post_drafter = post
+
+        def note_and_post(event: drafting.Event) -> None:
+            with self._lock:
+                late = tuple(self._note_for_drafter(event))
+                post(event)
+                if isinstance(event, drafting.Opened) and late:
+                    post(drafting.Committed(event.stream, CommitBatch(late)))
+
+        return note_and_post
+
+    def _note_for_verifier(self, stream: int, message: verifying.Message) -> None:
+        match message:
+            case SequenceRequest(sequence_id=sequence_id, hand_over=number) if number:
+                self._leave_verifier((stream, sequence_id))
+                self._at_verifier[stream, sequence_id] = number, sequence_id
+                self._pairs.setdefault((number, sequence_id), _Pair()).verifier = stream
+            case verifying.Close(sequence_id):
+                self._leave_verifier((stream, sequence_id))
+            case verifying.StreamEnded():
+                self._trips.pop(stream, None)
+                for key in [key for key in self._at_verifier if key[0] == stream]:
+                    self._leave_verifier(key)
+
+    def _note_for_drafter(self, event: drafting.Event) -> Iterator[Commit]:
+        """Commits that an opening does not know of."""
+        match event:
+            case drafting.Opened(stream, request) if request.hand_over:
+                self._leave_drafter((stream, request.sequence_id))
+                pair_key = request.hand_over, request.sequence_id
+                self._at_drafter[stream, request.sequence_id] = pair_key
+                pair = self._pairs.setdefault(pair_key, _Pair())
+                pair.drafter, pair.epoch = stream, request.epoch
+                num_known = len(request.token_ids)
+                yield from (commit for commit in pair.commits if commit.base + len(commit.token_ids) > num_known)
+            case drafting.Closed(stream, sequence_id):
+                self._leave_drafter((stream, sequence_id))
+            case drafting.StreamEnded(stream):
+                for key in [key for key in self._at_drafter if key[0] == stream]:
+                    self._leave_drafter(key)
+
+    # How it is done
+
+    def _diverted(self, stream: int, message: drafting.Message) -> drafting.Message:
+        if isinstance(message, SequenceFailure):
+            self._leave_drafter((stream, message.sequence_id))
+        if not isinstance(message, DraftBatch):
+            return message
+        handed: defaultdict[int, list[Draft]] = defaultdict(list)
+        left: list[Draft] = []
+        for draft in message.drafts:
+            pair = self._pair_at(self._at_drafter, (stream, draft.sequence_id))
+            if pair is None:
+                left.append(draft)
+                continue
+            if pair.verifier is not None and draft.draw >> _EPOCH == pair.epoch:
+                handed[pair.verifier].append(draft)
+            if not (left and left[-1].sequence_id == draft.sequence_id):
+                left.append(replace(draft, tokens=()))  # one tells the gateway of all
+        for verifier, drafts in handed.items():
+            self._trips[verifier].note_drafts(drafts)
+            self._post_verifier((verifier, DraftBatch(tuple(drafts))))
+        return replace(message, drafts=tuple(left))
+
+    def _pair_at(self, side: dict[Key, PairKey], key: Key) -> _Pair | None:
+        pair_key = side.get(key)
+        return None if pair_key is None else self._pairs[pair_key]
+
+    def _leave_verifier(self, key: Key) -> None:
+        if pair_key := self._at_verifier.pop(key, None):
+            self._pairs[pair_key].verifier = None
+            self._pairs[pair_key].commits.clear()
+            self._forget_if_left(pair_key)
+
+    def _leave_drafter(self, key: Key) -> None:
+        if pair_key := self._at_drafter.pop(key, None):
+            self._pairs[pair_key].drafter = None
+            self._forget_if_left(pair_key)
+
+    def _forget_if_left(self, pair_key: PairKey) -> None:
+        pair = self._pairs[pair_key]
+        if pair.verifier is None and pair.drafter is None:
+            del self._pairs[pair_key]
+
+
+def _not_yet(event: object) -> None:
+    """Before both services are put together nobody has opened anything."""
+    raise AssertionError(f"{event} before both engines are there")

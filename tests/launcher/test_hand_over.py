@@ -1,0 +1,116 @@
+"""What a verifier and a drafter of one process hand over in memory, and what still goes over the network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drafter_svc import events as drafting
+from launcher.hand_over import HandOver
+from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, DraftToken, LawKind, SequenceFailure
+from slipstream.request import FinishReason, SamplingParams, SequenceRequest
+from verifier_svc import messages as verifying
+from verifier_svc.metrics import VerifierMetrics
+
+V, D, ID, NUMBER = 1, 2, 7, 99  # streams of the two services, a sequence's id, what pairs it
+REQUEST = SequenceRequest(
+    sequence_id=ID, token_ids=(5, 6), num_prompt_tokens=2, sampling=SamplingParams(), hand_over=NUMBER, epoch=3
+)
+DRAFT = Draft(ID, 2, "draft_model", 3 << 32, (DraftToken(8, LawKind.ONE_HOT),))
+TOLD = replace(DRAFT, tokens=())
+
+
+class Both:
+    """Two queues instead of two engines."""
+
+    def __init__(self) -> None:
+        self.door = HandOver()
+        self.verifier: list[Any] = []
+        self.drafter: list[Any] = []
+        self.metrics = VerifierMetrics()
+        self.say_to_verifier = self.door.for_verifier.hear(self.verifier.append, self.metrics)
+        self.say_to_drafter = self.door.for_drafter.hear(self.drafter.append)
+
+    def open(self, *, verifier: SequenceRequest = REQUEST, drafter: SequenceRequest = REQUEST) -> None:
+        self.say_to_verifier((V, verifier))
+        self.say_to_drafter(drafting.Opened(D, drafter))
+        self.verifier.clear()
+        self.drafter.clear()
+
+    def commit(self, base: int, token_id: int, finish_reason: FinishReason = FinishReason.NONE) -> Commit:
+        commit = Commit(ID, base, (token_id,), finish_reason=finish_reason)
+        self.door.take_commits([(V, commit)])
+        self.door.note_outputs([verifying.StreamOutput(V, CommitBatch((commit,)), ())])
+        return commit
+
+    def draft(self, draft: Draft = DRAFT) -> Any:
+        ((_, message),) = self.door.take_drafts([(D, DraftBatch((draft,), draft_us=10))])
+        return message
+
+    @property
+    def told(self) -> list[tuple[Commit, ...]]:
+        return [event.batch.commits for event in self.drafter if isinstance(event, drafting.Committed)]
+
+
+@pytest.fixture
+def both() -> Both:
+    return Both()
+
+
+def test_commits_reach_the_drafter_and_drafts_the_verifier(both: Both) -> None:
+    both.open()
+    commit = both.commit(2, 8)
+    assert both.told == [(commit,)]
+    left = both.draft(replace(DRAFT, base=3))
+    assert [(stream, batch.drafts) for stream, batch in both.verifier] == [(V, (replace(DRAFT, base=3),))]
+    assert (left.drafts, left.draft_us) == ((replace(TOLD, base=3),), 10), "the gateway learns when, not what"
+    assert both.metrics.round_trip_seconds.count("draft_model") == 1
+
+
+def test_what_is_opened_under_other_numbers_or_none_goes_by_the_gateway(both: Both) -> None:
+    for number in (0, NUMBER + 1):
+        both.open(drafter=replace(REQUEST, hand_over=number))
+        both.commit(2, 8)
+        left = both.draft()
+        assert not both.told
+        assert not both.verifier
+        assert left.drafts == ((DRAFT,) if number == 0 else (TOLD,))
+
+
+def test_a_drafter_that_is_opened_late_hears_what_it_was_not_opened_with(both: Both) -> None:
+    both.say_to_verifier((V, REQUEST))
+    both.commit(2, 8)
+    missed = both.commit(3, 9)
+    both.say_to_drafter(drafting.Opened(D, replace(REQUEST, token_ids=(5, 6, 8))))
+    assert isinstance(both.drafter[0], drafting.Opened)
+    assert both.told == [(missed,)]
+
+
+def test_drafts_of_an_earlier_opening_are_dropped(both: Both) -> None:
+    both.open()
+    both.draft(replace(DRAFT, draw=2 << 32))
+    assert not both.verifier
+
+
+@pytest.mark.parametrize("end", ["finished", "failed", "closed", "stream"])
+def test_nothing_is_kept_of_what_has_ended(both: Both, end: str) -> None:
+    both.open()
+    if end == "finished":
+        both.commit(2, 8, FinishReason.LENGTH)
+        assert len(both.told) == 1, "the drafter ends it by the last commit"
+    elif end == "failed":
+        failure = SequenceFailure(ID, ValueError())
+        both.door.note_outputs([verifying.StreamOutput(V, CommitBatch(()), (failure,))])
+    else:
+        both.say_to_verifier((V, verifying.Close(ID) if end == "closed" else verifying.StreamEnded()))
+    both.commit(3, 9)
+    both.draft()
+    assert len(both.told) == (end == "finished")
+    assert not [event for event in both.verifier if isinstance(event[1], DraftBatch)]
+    if end == "failed":
+        both.door.take_drafts([(D, SequenceFailure(ID, ValueError()))])
+    else:
+        both.say_to_drafter(drafting.StreamEnded(D) if end == "stream" else drafting.Closed(D, ID))
+    assert not both.door.num_pairs
