@@ -23,7 +23,7 @@ from tests.e2e.conftest import tenants
 from tests.launcher.up_process import Up
 from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 
-NUM_TOKENS = 100  # of each stream: about a second of work
+NUM_TOKENS = 60  # of each stream
 PATIENCE = 90.0  # seconds; a busy machine needs some for a service to load
 VERIFIERS = ("verifier1", "verifier2")
 MODEL_SERVICES = {*VERIFIERS, "drafter"}

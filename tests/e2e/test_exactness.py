@@ -34,10 +34,7 @@ SAMPLES = 8  # of a request: they differ as requests do, and cost less
 AT_ONCE = 4  # requests
 SIGNIFICANCE = 1e-5  # outcomes of ratio mode depend on timing, so this is how often a right service may fail
 WRONG = 1e-7  # what every wrong rule must stay below; each has 1e-10 or less
-QUICKLY_FOUND = (
-    "draw_from_truncated_law_but_ship_the_whole",
-    "merge_laws_of_two_proposers",
-)  # the others are slow tests
+QUICKLY_FOUND = ("draw_from_truncated_law_but_ship_the_whole",)  # the others are slow tests
 WRONG_BY = 0.05  # total variation that every wrong rule must show
 SAMPLING = SamplingParams(temperature=1.0, top_p=0.97)
 

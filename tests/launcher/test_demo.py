@@ -92,7 +92,7 @@ def start_demo(*arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.model
 @pytest.mark.timeout(300)
 def test_the_demo_answers_every_prompt_both_ways_and_says_what_paid() -> None:
-    process = start_demo("--max-tokens", "8")
+    process = start_demo("--max-tokens", "4")
     out, errors = process.communicate(timeout=280)
     assert (process.returncode, errors) == (0, "")
     assert out.count("without drafts") == len(load_prompts(DEMO_PROMPTS))
