@@ -27,7 +27,7 @@ def beginnings(
 ) -> list[Prompt]:
     """`count` prompts in an order that depends on `seed` alone. `text_files` add their paragraphs to the passages."""
     rng = random.Random(seed)
-    passages = packaged_passages()
+    passages = list(packaged_passages())
     for file in text_files:
         passages += passages_of(file.read_text(encoding="utf-8"))
 

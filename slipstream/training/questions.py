@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -83,19 +84,20 @@ def topic_questions(rng: random.Random) -> Iterator[str]:
         yield task.format(topic)
 
 
-def passage_questions(passages: list[str], rng: random.Random) -> Iterator[str]:
+def passage_questions(passages: Sequence[str], rng: random.Random) -> Iterator[str]:
     """A task on each passage, in random order."""
     for passage in rng.sample(passages, len(passages)):
         task = rng.choice(PASSAGE_TASKS)
         yield f"{task}\n\n{passage}" if rng.random() < 0.7 else f"{passage}\n\n{task}"
 
 
-def packaged_passages() -> list[str]:
-    """Text that comes with Python: its language reference and the documentation of its library."""
+@cache
+def packaged_passages() -> tuple[str, ...]:
+    """Text that comes with Python: its language reference and the documentation of its library. Takes seconds, once."""
     texts = list(topics.values())
     for file in sorted(Path(ast.__file__).parent.glob("*.py")):
         texts += _docstrings(file)
-    return [passage for text in texts for passage in passages_of(text)]
+    return tuple(passage for text in texts for passage in passages_of(text))
 
 
 def passages_of(text: str, shortest: int = 150, longest: int = 700) -> Iterator[str]:
