@@ -46,7 +46,7 @@ def main(
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_waiting: Annotated[int, typer.Option(help="Most sequences that queue for a place in the batch.")] = 256,
     prompt_tokens_beside: PromptTokensBeside = 0,
-    launch_ahead: LaunchAhead = False,
+    launch_ahead: LaunchAhead = True,
     ngram_fallback: NgramFallback = True,
     features: Features = None,
     num_threads: command_line.NumThreads = 1,

@@ -71,7 +71,7 @@ class ActiveSequence:
 
     @property
     def has_drafts(self) -> bool:
-        return bool(self._tree.best_path(1, self.request.proposers).tokens)
+        return self._tree.has_path(self.request.proposers)
 
     @property
     def grammar_is_too_slow(self) -> bool:
@@ -102,6 +102,11 @@ class ActiveSequence:
     def may_wait(self) -> bool:
         """Whether it may be worth waiting for drafts if a pass ends in an outcome without any."""
         return self._local.waits_for_others and self.max_wait_us > 0 and self.engine.num_draft_tokens > 0
+
+    @property
+    def is_drafted_beside(self) -> bool:
+        """Whether a drafter in this process hands its drafts over in memory."""
+        return self.request.hand_over != 0
 
     @property
     def is_drafted(self) -> bool:

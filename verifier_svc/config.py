@@ -26,7 +26,7 @@ class VerifierConfig:
     name: str = ""  # as clients call the model; empty = the name of its folder or file
     max_waiting: int = 256  # sequences that may queue for a place in the batch
     prompt_tokens_beside: int = 0  # most prompt tokens of a step in which others decode; 0 = what suits the device
-    launches_ahead: bool = False  # on a GPU, while a step runs, where it can; off changes nothing but speed
+    launches_ahead: bool = True  # on a GPU, while a step runs, where it can; off changes nothing but speed
     ngram_fallback: bool = True  # drafts by n-gram here when a sequence that allows it has no drafts
     trace: Path | None = None  # where to write what happened when (slipstream/timeline.py); None = nowhere
     max_queued_messages: int = 1024  # of one stream, before a gateway that does not read is cut off

@@ -80,6 +80,10 @@ class DraftTree:
             nodes = [child for node in nodes for child in node.children if child.token.token_id == token_id]
         self._front = nodes or [_origin()]
 
+    def has_path(self, proposers: Sequence[str]) -> bool:
+        """Whether `best_path` finds any."""
+        return any(child.verifiable and child.proposer in proposers for node in self._front for child in node.children)
+
     def best_path(self, num_tokens: int, proposers: Sequence[str]) -> DraftPath:
         """The path to check next: of the first proposer that has one, the lowest draw, down to `num_tokens`."""
         return _best_path(self._front, num_tokens, proposers)

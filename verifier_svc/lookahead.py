@@ -20,7 +20,9 @@ from slipstream.engine.scheduler import Scheduler, Share
 from slipstream.engine.successor import MOST_BRANCHES, MOST_DRAFTS, Branch, Successor
 from slipstream.exchange import TokenLogprobs
 from slipstream.sampling.check import Verdict
+from slipstream.timeline import NO_TIMELINE, Timeline
 from verifier_svc.draft_tree import NO_PATH, DraftPath
+from verifier_svc.meanwhile import TakeIn, undisturbed
 from verifier_svc.verify_pass import Pass
 
 MOST_MISSING: Final = 1 / 8  # of the sequences that are drafted for may have no drafts yet
@@ -58,17 +60,32 @@ class Ahead:
 
 
 class Lookahead:
-    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler, timeline: Timeline = NO_TIMELINE) -> None:
         self.seconds = COLD_SECONDS  # that a launch takes
         self._runner = runner
         self._scheduler = scheduler
+        self._timeline = timeline
 
-    def may_follow(self, passes: Sequence[Pass]) -> bool:
+    def launch_late(self, passes: Sequence[Pass], take_in: TakeIn, end: float) -> Ahead | None:
+        """Takes drafts in until just before the running step's `end`; then the next step may be launched.
+
+        Not if anything came that may change who takes part: it would have to wait for two steps, not for one.
+        """
+        follows = self._may_follow(passes)
+        stays = undisturbed(take_in, end - self.seconds if follows else end)
+        forget_reservations(passes)
+        if not (follows and stays):
+            return None
+        with self._timeline.span("schedule", "look ahead"):
+            return self._launch(passes)
+
+    def _may_follow(self, passes: Sequence[Pass]) -> bool:
         """Whether the next step is of the same sequences, and nothing but the outcome decides what each does."""
         alone = len(passes) == 1
         return (
             len(passes) == len(self._scheduler.running)
             and not self._scheduler.may_admit
+            and any(one.active.engine.may_go_on for one in passes)
             and all(
                 one.active.is_open
                 and one.share.completes
@@ -78,7 +95,7 @@ class Lookahead:
             )
         )
 
-    def launch(self, passes: Sequence[Pass]) -> Ahead | None:
+    def _launch(self, passes: Sequence[Pass]) -> Ahead | None:
         """None if there is no room, or drafts may still come that are worth more than the time between two steps."""
         started = time.monotonic()
         limits = [self._limits(one) for one in passes]

@@ -21,3 +21,16 @@ def take_in_nothing(may_come: Callable[[Event], bool], until: float) -> None:
 def may_come_during_steps(event: Event) -> bool:
     """Whether it changes nothing that a step under way builds on."""
     return isinstance(event[1], DraftBatch | Update)
+
+
+def undisturbed(take_in: TakeIn, until: float) -> bool:
+    """Takes in what may come; False if something came that waits for the step's end, and may change who takes part."""
+    waiting: list[Event] = []
+
+    def may_come(event: Event) -> bool:
+        if not may_come_during_steps(event):
+            waiting.append(event)
+        return not waiting
+
+    take_in(may_come, until)
+    return not waiting

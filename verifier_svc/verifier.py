@@ -20,8 +20,8 @@ from verifier_svc.admission import Served
 from verifier_svc.beside import TakeCommits
 from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
-from verifier_svc.lookahead import Ahead, Lookahead, Running, forget_reservations
-from verifier_svc.meanwhile import HANDS_OFF_SECONDS, Send, TakeIn, may_come_during_steps, take_in_nothing
+from verifier_svc.lookahead import Ahead, Lookahead, Running
+from verifier_svc.meanwhile import HANDS_OFF_SECONDS, Send, TakeIn, take_in_nothing, undisturbed
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
@@ -46,7 +46,7 @@ class Verifier:
         feature_tap: FeatureTap | None = None,  # the runner's
         clock: Callable[[], float] = time.monotonic,
         timeline: Timeline = NO_TIMELINE,
-        launches_ahead: bool = False,  # while a step runs, where it can; off changes nothing but speed
+        launches_ahead: bool = True,  # while a step runs, where it can; off changes nothing but speed
     ) -> None:
         self.metrics = VerifierMetrics()
         self._features = FeatureOutbox(feature_tap)
@@ -66,9 +66,10 @@ class Verifier:
         self._send: Send | None = None
         self._take_in: TakeIn = take_in_nothing
         self._tell_at_once: TakeCommits | None = None
-        self._lookahead = Lookahead(runner, scheduler) if launches_ahead and runner.can_follow else None
+        self._lookahead = Lookahead(runner, scheduler, timeline) if launches_ahead and runner.can_follow else None
         self._ahead: Running | None = None  # launched behind the last step
         self._untold: StepOutcome | None = None  # of the last step, until the next one is launched
+        self._keeps_untold = False  # also while drafts are waited for
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -111,7 +112,7 @@ class Verifier:
         self._tell_at_once = take_commits
 
     def next_wake(self) -> float | None:
-        if self._untold is not None or self._ahead is not None:
+        if self._ahead is not None or (self._untold is not None and not self._keeps_untold):
             return self._clock()
         wake = min(next_start(self.sequences.all), self.sequences.next_deadline)
         return None if wake == math.inf else wake
@@ -121,6 +122,9 @@ class Verifier:
         self.sequences.expire(started)
         if self._ahead is None and started < next_start(self.sequences.all):
             self._note_hits()
+            self._keeps_untold = self._untold is not None and self._drafts_come_beside
+            if self._keeps_untold:
+                return None
             self._tell_last()
             return self._tell(StepOutcome(features=self._features.take(self.sequences.all)))
         running, self._ahead = self._ahead or self._start(started), None
@@ -152,18 +156,25 @@ class Verifier:
 
     def _launch_ahead(self, passes: Sequence[Pass]) -> Ahead | None:
         """Takes drafts in until the step's end is near; then the next one may be launched."""
-        lookahead = self._lookahead if self._send is not None else None
-        if lookahead is None or not lookahead.may_follow(passes):
-            forget_reservations(passes)
-            self._take_in(may_come_during_steps, self._runner.expected_end - HANDS_OFF_SECONDS)
+        end = self._runner.expected_end - HANDS_OFF_SECONDS
+        if self._lookahead is None or self._send is None:
+            undisturbed(self._take_in, end)
             return None
-        self._take_in(may_come_during_steps, self._runner.expected_end - HANDS_OFF_SECONDS - lookahead.seconds)
-        forget_reservations(passes)
-        with self._timeline.span("schedule", "look ahead"):
-            return lookahead.launch(passes)
+        return self._lookahead.launch_late(passes, self._take_in, end)
+
+    @property
+    def _drafts_come_beside(self) -> bool:
+        """Whether no drafts that are waited for come over the network, whose loop wants the interpreter to tell of it.
+
+        A commit is then told of when the next step is launched, a few milliseconds later.
+        """
+        sequences = self.sequences.all
+        beside = self._tell_at_once is not None and len(sequences) > 0
+        return beside and all(active.is_drafted_beside for active in sequences)
 
     def _tell_last(self) -> None:
         """What the step before has to say, if it has not."""
+        self._keeps_untold = False
         if self._untold is not None and self._send is not None:
             outcome, self._untold = self._untold, None
             outputs = self._tell(outcome)

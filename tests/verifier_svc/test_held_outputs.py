@@ -79,6 +79,26 @@ def test_a_lone_sequence_that_waits_for_drafts_has_told_its_drafter_what_to_draf
     assert sent.events == ["launch", 3]
 
 
+def test_a_drafter_in_this_process_hears_at_once_and_the_network_when_the_next_step_runs(tokenizer: Tokenizer) -> None:
+    sent = Sent(tokenizer)
+    verifier = sent.harness.verifier
+    verifier.tell_at_once(lambda commits: sent.events.extend(f"beside {commit.base}" for _, commit in commits))
+    sent.harness.open([5, 6, 7], max_wait_us=50_000, proposers=(REMOTE,), hand_over=5)
+    verifier.step()
+    wake = verifier.next_wake()
+    assert wake is not None
+    assert verifier.step() is None
+    held_until = verifier.next_wake()
+    assert held_until is not None
+    assert held_until > sent.harness.now
+    sent.harness.draft(4, [23, 23])
+    verifier.step()
+    assert sent.events == ["launch", "beside 3", "launch", 3, "beside 4"]
+    sent.harness.post(Close(1))
+    verifier.step()
+    assert sent.events[-1] == 4
+
+
 def test_what_is_held_of_a_sequence_that_is_closed_still_goes_out(tokenizer: Tokenizer) -> None:
     sent = Sent(tokenizer)
     sent.harness.open([5, 6, 7], num_draft_tokens=0)

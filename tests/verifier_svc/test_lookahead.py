@@ -75,10 +75,15 @@ class Told:
             chain_law(VOCAB, successor), VOCAB, num_blocks=num_blocks, eos_token_ids=(END,), max_model_len=64
         )
         scheduler = Scheduler(max_num_seqs=8, max_num_batched_tokens=40, max_waiting=8)
-        self.verifier = Verifier(self.runner, tokenizer, scheduler, local_proposers=(), launches_ahead=ahead)
+        self.now = 100.0
+        self.verifier = Verifier(
+            self.runner, tokenizer, scheduler, local_proposers=(), launches_ahead=ahead, clock=lambda: self.now
+        )
         self.verifier.work_during_steps(self._send, self._draft)
         self.text: dict[int, list[int]] = {}
         self.ends: dict[int, FinishReason] = {}
+        self.failures: dict[int, Exception] = {}
+        self.arriving: list[Event] = []  # that come during the next step
         self.drafting = True
         self._rng = np.random.default_rng(seed)
         self._draw = 0
@@ -96,11 +101,20 @@ class Told:
             if self.verifier.next_wake() is None:
                 return
             self.verifier.step()
+            self._end_of_step()
+
+    def _end_of_step(self) -> None:
+        """As an engine's thread does: what had to wait is handled now."""
+        self.now += 0.01
+        arrived, self.arriving = self.arriving, []
+        for event in arrived:
+            self.verifier.handle(event)
 
     def _send(self, outputs: list[StreamOutput]) -> None:
         for output in outputs:
             for commit in output.commits.commits:
                 self._hear(commit)
+            self.failures.update({failure.sequence_id: failure.error for failure in output.failures})
 
     def _hear(self, commit: Commit) -> None:
         self.text.setdefault(commit.sequence_id, []).extend(commit.token_ids)
@@ -108,6 +122,8 @@ class Told:
             self.ends[commit.sequence_id] = commit.finish_reason
 
     def _draft(self, may_come: Callable[[Event], bool], until: float) -> None:
+        if self.arriving and not may_come(self.arriving[0]):
+            return
         for active in list(self.verifier.sequences.all) if self.drafting else ():
             tokens = active.engine.token_ids
             for num_right in (1, 2, 4):  # outcomes of the pass under way

@@ -139,3 +139,63 @@ def test_n_grams_that_stand_are_no_reason_to_wait_for_a_model(tokenizer):
         harness.step(seconds=0)
     assert harness.commits[1, 1][-1].num_accepted == 3
     assert harness.now < start(harness) < harness.now + 0.001
+
+
+def in_company(tokenizer, num_sequences=3, **options):
+    """Sequences of a verifier whose drafter is in its process; each has had passes of 10 ms with drafts of no use."""
+    harness = Harness(LAW, tokenizer)
+    for sequence_id in range(1, num_sequences + 1):
+        harness.open(PROMPT, sequence_id, sampling={"max_tokens": 99}, **({"max_wait_us": 50_000} | options))
+    harness.step(seconds=0)
+    harness.pass_seconds = 0.01
+    for _ in range(2):
+        draft_for(harness, *range(1, num_sequences + 1))
+        harness.step(seconds=0)
+    return harness
+
+
+def draft_for(harness, *sequence_ids):
+    for active in harness.verifier.sequences.all:
+        if active.request.sequence_id in sequence_ids:
+            harness.draft(active.engine.num_tokens, [23, 23], active.request.sequence_id, draw=active.num_commits)
+
+
+def gains(harness):
+    return [active.patience.gain for active in harness.verifier.sequences.all]
+
+
+def test_all_wait_for_a_drafter_that_computes_where_they_do(tokenizer):
+    harness = in_company(tokenizer, hand_over=5)
+    gain = gains(harness)[0]
+    assert start(harness) == pytest.approx(harness.now + gain * 0.01)
+    assert harness.step(seconds=0.001) == []
+    draft_for(harness, 1, 2, 3)
+    assert start(harness) == AT_ONCE
+
+
+def test_those_that_miss_drafts_are_waited_for_by_what_they_are_worth_to_all(tokenizer):
+    harness = in_company(tokenizer, hand_over=5)
+    draft_for(harness, 1, 2)
+    gain = gains(harness)[0]
+    assert start(harness) == pytest.approx(harness.now + gain / (3 + 2 * gain) * 0.01)
+
+
+def test_a_prompt_does_not_end_the_wait_and_a_drafter_elsewhere_does(tokenizer):
+    harness = in_company(tokenizer, hand_over=5)
+    harness.open(PROMPT, 4, hand_over=5)
+    assert harness.now < start(harness) < harness.now + 0.02
+    assert start(in_company(tokenizer, hand_over=0)) == AT_ONCE
+
+
+def test_a_drafter_that_is_gone_costs_a_few_waits(tokenizer):
+    harness = in_company(tokenizer, hand_over=5)
+    for _ in range(3):
+        wake = harness.verifier.next_wake()
+        harness.now = max(harness.now, wake)
+        harness.step(seconds=0)
+    assert start(harness) == AT_ONCE
+
+
+def test_the_longest_wait_is_the_gateways(tokenizer):
+    harness = in_company(tokenizer, hand_over=5, max_wait_us=1000)
+    assert start(harness) == pytest.approx(harness.now + 0.001)
