@@ -64,7 +64,7 @@ class FollowBuffers:
 
     def upload(
         self,
-        number: int,  # of the step
+        number: int,  # of the step that the host wrote last, which this one follows, at once or behind others
         successors: Sequence[Successor],
         columns: Ints,  # [num_seqs, NUM_COLUMNS], what all rows of a sequence share
     ) -> None:

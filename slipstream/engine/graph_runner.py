@@ -60,6 +60,7 @@ class GraphRunner(StepGraphs):
         self.num_eager_steps = 0
         self._results = ResultRing(self._decided, timed=timeline.is_on)
         self._times = StepTimes()
+        self._leaves_outcomes = False  # the step that was launched last, where the one behind it would look for them
 
     @property
     def graph_steps(self) -> GraphSteps:
@@ -77,7 +78,8 @@ class GraphRunner(StepGraphs):
     def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:
         words = check_words(checks, self.config.vocab_size)
         bucket = choose_bucket(self._buckets, StepSize.of(chunks, checks))
-        if bucket is None or not self._buffers.holds(words):
+        self._leaves_outcomes = bucket is not None and self._buffers.holds(words)
+        if bucket is None or not self._leaves_outcomes:
             self.num_eager_steps += 1
             verdicts = self._verify_eagerly(chunks, checks)
             return lambda: verdicts
@@ -110,11 +112,13 @@ class GraphRunner(StepGraphs):
         columns = np.stack([sequence_columns(one.check, self.config.vocab_size) for one in successors])
         if bucket is None or Needs.of(columns) is not Needs.MATCH or (bucket, False, Needs.MATCH) not in self._steps:
             return None
+        if not self._leaves_outcomes:
+            return None
         self.num_graph_steps[bucket] += 1
         name = f"{num_seqs} sequences in {bucket.num_tokens} x {bucket.num_seqs}" if self._timeline.is_on else ""
         result, launched = self._results.take(), self._times.launched(bucket)
         with self._timeline.span("launch", f"ahead: {name}"):
-            self._follow.upload(self._buffers.next_number(), successors, columns)
+            self._follow.upload(self._buffers.number, successors, columns)
             result.start()
             self._step(bucket, False, Needs.MATCH)()
             result.read()

@@ -56,6 +56,11 @@ class EngineSequence:
         return len(self.token_ids) - self.num_computed
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether the next token need not be its last."""
+        return self.num_tokens + 1 < self.max_len
+
+    @property
     def most_draft_tokens(self) -> int:
         """K, less what cannot be output any more: the pass adds one token after its drafts."""
         return max(0, min(self.num_draft_tokens, self.max_len - self.num_tokens - 1))

@@ -20,6 +20,7 @@ from slipstream.sampling.check import SequenceCheck
 WIDEST_LAW = 64  # tokens of a sparse law that a captured step has room for
 Ints = npt.NDArray[np.int32]
 WIDTH = NUM_COLUMNS + 2 * WIDEST_LAW
+LAST_NUMBER = (1 << 31) - 1  # of a step; the next one is 1 again
 NUM_HEAD_PARTS = 6  # of a step's inputs, those before the block tables
 
 
@@ -58,7 +59,7 @@ class StepBuffers:
         on_device = torch.zeros(size, dtype=torch.int32, device=device)
         self._inputs = {bucket: StepInputs(*layout.parts(on_device)) for bucket, layout in layouts.items()}
         self._layouts = layouts
-        self._number = 0
+        self.number = 0  # of the step that was written last
         self._host = {bucket: layout.on_host(host) for bucket, layout in layouts.items()}
         self._copies = {
             (bucket, plain): (on_device[: layout.end(plain)], host[: layout.end(plain)])
@@ -69,11 +70,6 @@ class StepBuffers:
     def inputs(self, bucket: Bucket) -> StepInputs:
         """Where a step of this bucket finds its inputs on the device."""
         return self._inputs[bucket]
-
-    def next_number(self) -> int:
-        """Of the next step, wherever its inputs come from."""
-        self._number += 1
-        return self._number
 
     def holds(self, words: Ints) -> bool:
         """Whether these rows' laws are not too long."""
@@ -88,8 +84,8 @@ class StepBuffers:
         plain: bool,  # nothing in them needs laws
     ) -> None:
         """Writes the step on the host; the one before must have ended."""
-        parts = self._host[bucket]
-        parts.head[:] = self._layouts[bucket].head(self.next_number(), chunks, checks)
+        parts, self.number = self._host[bucket], self.number % LAST_NUMBER + 1
+        parts.head[:] = self._layouts[bucket].head(self.number, chunks, checks)
         for row, chunk in zip(parts.block_tables, chunks, strict=False):
             row[: len(chunk.block_ids)] = chunk.block_ids
         _write_checks(parts.plain_words if plain else parts.words, words)

@@ -21,7 +21,7 @@ NUM_DRAFTS = 8  # tokens of a branch
 class FollowUp:
     """What the host knows beforehand, int32; sequences beyond counts[1] are padding."""
 
-    counts: torch.Tensor  # [2]: number of the step, of its sequences
+    counts: torch.Tensor  # [2]: number of the step that the host wrote last before it; number of its sequences
     bases: torch.Tensor  # [num_seqs]: position of the first token that the running step decides
     accepted: torch.Tensor  # [num_seqs, NUM_BRANCHES]: outcomes of the branches
     outcomes: torch.Tensor  # [num_seqs, NUM_BRANCHES]
@@ -60,7 +60,7 @@ def follow_up(
     decided: torch.Tensor,  # [at least num_seqs, 2] int32: draft tokens accepted, and the token after them
     columns: RowColumns,
 ) -> None:
-    """Writes the rows if `follow` is of a later step than they are; else leaves them."""
+    """Writes the rows if `follow` is of a step behind theirs; else leaves them, for the host wrote them since."""
     if fused(decided):
         from slipstream.kernels.gpu import follow_up as gpu
 
@@ -71,7 +71,7 @@ def follow_up(
 
 def follow_up_reference(rows: StepRows, follow: FollowUp, decided: torch.Tensor, columns: RowColumns) -> None:
     number, count = follow.counts.tolist()
-    if number <= int(rows.number):
+    if number != int(rows.number):
         return
     rows.token_ids.zero_()
     rows.logits_rows.zero_()

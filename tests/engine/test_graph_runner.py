@@ -19,6 +19,7 @@ from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
+from slipstream.engine.step_buffers import LAST_NUMBER
 from slipstream.engine.successor import Branch, Successor
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels import rotary
@@ -189,6 +190,41 @@ def test_a_step_of_another_size_may_be_launched_behind_a_prompt(model: LlamaMode
     assert finish_behind is not None
     assert finish_behind() == [(0, second.token_ids[-1])]
     assert len(ahead.num_graph_steps) == 2, "the sizes are to differ"
+
+
+def test_nothing_is_launched_behind_a_step_without_a_graph_whose_outcome_no_graph_could_read(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.engine.graph_runner.verify", verify)
+    runner = followed_runner(model)
+    runner.prepare()
+    blocks = list(range(20))
+    runner.launch([Chunk([5, 6, 7], 0, blocks, 1)], [check(0)])()
+    finish = runner.launch([Chunk([5] * 65, 0, blocks, 1)], [replace(check(0), base=65)])
+    assert runner.num_eager_steps == 1
+    assert runner.launch_after([Successor(replace(check(0), base=65), blocks, [])]) is None
+    finish()
+
+
+@pytest.mark.parametrize("number", [0, LAST_NUMBER - 1, LAST_NUMBER])
+def test_steps_follow_each_other_whatever_their_number(model: LlamaModel, number: int) -> None:
+    prompt, blocks = Story(1, 0).tokens[0], range(20)
+    expected = Story(1, 0).run(plain_runner(model), num_steps=9)[0]
+    runner, text, fed = followed_runner(model), list(prompt), 0
+    runner.prepare()
+    runner._buffers.number = number
+    while len(text) < len(expected):  # one step as the host writes it, and two behind it
+        base = len(text)
+        checks = [replace(check(0), base=base + i) for i in range(2)]
+        finish = runner.launch([Chunk(text[fed:], fed, blocks, 1)], checks[:1])
+        behind = runner.launch_after([Successor(checks[0], blocks, [])])
+        text += finish()[0].token_ids
+        last = runner.launch_after([Successor(checks[1], blocks, [])])
+        assert behind is not None
+        assert last is not None
+        text += [behind()[0][1], last()[0][1]]
+        fed = len(text) - 1
+    assert text == expected
 
 
 def test_only_steps_that_others_may_follow_look_whether_they_do(

@@ -66,7 +66,7 @@ def random_rows(generator: torch.Generator, num_seqs: int, number: int) -> StepR
 def test_the_branch_of_what_happened_is_fed_and_checked_and_without_one_the_outcome_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     follow, decided = random_follow_up(generator, 2, 3, number=2)
-    rows = random_rows(generator, 3, number=1)
+    rows = random_rows(generator, 3, number=2)
     follow.accepted[0, 4], follow.outcomes[0, 4], follow.lengths[0, 4] = 2, 77, 3
     follow.drafts[0, 4, :3] = torch.tensor([11, 12, 13])
     follow.bases[:2] = torch.tensor([20, 30])

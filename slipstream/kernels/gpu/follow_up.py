@@ -47,7 +47,7 @@ def _follow_up_kernel(
 ) -> None:
     """A sequence feeds its outcome and the drafts of that branch, 1 + length rows; those of all follow one another."""
     count = tl.load(counts_ptr + 1)
-    if tl.load(counts_ptr) > tl.load(number_ptr):
+    if tl.load(counts_ptr) == tl.load(number_ptr):
         program = tl.program_id(0)
         index = tl.arange(0, SEQUENCES)
         known = index < count

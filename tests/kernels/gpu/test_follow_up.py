@@ -15,7 +15,7 @@ from tests.kernels.test_follow_up import COLUMNS, random_follow_up, random_rows
 def test_kernel_agrees_with_the_reference(num_seqs: int, num_padded: int, device: torch.device) -> None:
     generator = torch.Generator().manual_seed(num_seqs)
     follow, decided = random_follow_up(generator, num_seqs, num_seqs + num_padded, number=7)
-    expected = random_rows(generator, num_seqs + num_padded, number=6)
+    expected = random_rows(generator, num_seqs + num_padded, number=7)
     rows = StepRows(*(getattr(expected, name).clone().to(device) for name in expected.__slots__))
     follow_up_reference(expected, follow, decided, COLUMNS)
     follow = FollowUp(*(getattr(follow, name).to(device) for name in follow.__slots__))
@@ -33,7 +33,7 @@ def test_kernel_agrees_with_the_reference(num_seqs: int, num_padded: int, device
 def test_rows_that_the_host_wrote_itself_are_left(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(0)
     follow, decided = random_follow_up(generator, 3, 3, number=7)
-    rows = random_rows(generator, 3, number=7)
+    rows = random_rows(generator, 3, number=8)
     mine = StepRows(*(getattr(rows, name).clone().to(device) for name in rows.__slots__))
     follow = FollowUp(*(getattr(follow, name).to(device) for name in follow.__slots__))
     follow_up(
