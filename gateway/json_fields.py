@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.request_size import check_json
 from slipstream.errors import InvalidRequest
 
 LONG_BODY_BYTES = 100_000  # parsed in another thread, so that other requests go on meanwhile
@@ -40,6 +41,8 @@ async def read_json(kind: type[FieldsT], body: bytes) -> FieldsT:
 
 def parse_json(kind: type[FieldsT], body: bytes | str, *, strict: bool = True, name: str = "the body") -> FieldsT:
     """Not strict, a number may be written as a string. `name`: of the document, for errors."""
+    if len(body) > LONG_BODY_BYTES:
+        check_json(body if isinstance(body, bytes) else body.encode(), name)
     try:
         return kind.model_validate_json(body, strict=strict)
     except ValidationError as error:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from gateway.completion import Completion, Delta, Prompt, PromptPart
+from gateway.request_size import check_message, check_prompt
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import TokenLogprobs
 from slipstream.text.chat_template import ChatMessage
@@ -14,6 +15,7 @@ from slipstream.wire.v1 import exchange_pb2, generation_pb2
 
 
 def completion_from_wire(message: generation_pb2.GenerateRequest) -> Completion:
+    check_message(message)
     return Completion(
         model=message.model,
         prompt=prompt_from_wire(message.prompt),
@@ -45,6 +47,7 @@ def completion_from_wire(message: generation_pb2.GenerateRequest) -> Completion:
 
 
 def prompt_from_wire(message: generation_pb2.Prompt) -> Prompt:
+    check_prompt(message)
     match message.WhichOneof("kind"):
         case "text":
             return message.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from tritonclient.grpc import service_pb2
 from slipstream.errors import InvalidRequest, quoted
 
 _LENGTH: Final = struct.Struct("<I")  # before each element of a BYTES tensor
+_MAX_RANK: Final = 8  # a shape of a million sizes is no shape, and a million numbers to look at
 
 REGION: Final = "shared_memory_region"
 REGION_OFFSET: Final = "shared_memory_offset"
@@ -65,10 +65,9 @@ def _check_type(tensor: Any, spec: TensorSpec) -> None:
         raise InvalidRequest(
             f"input {quoted(tensor.name)} has datatype {quoted(tensor.datatype)}; it must be {spec.datatype}"
         )
-    if math.prod(tensor.shape) != 1 or any(size != 1 for size in tensor.shape):
-        raise InvalidRequest(
-            f"input {quoted(tensor.name)} has shape {list(tensor.shape)}; it must hold one element, as [1]"
-        )
+    if len(tensor.shape) > _MAX_RANK or any(size != 1 for size in tensor.shape):
+        sizes = ", ".join(map(str, tensor.shape[:_MAX_RANK])) + ", ..." * (len(tensor.shape) > _MAX_RANK)
+        raise InvalidRequest(f"input {quoted(tensor.name)} has shape [{sizes}]; it must hold one element, as [1]")
 
 
 def _value(tensor: Any, raw: Any, read_region: ReadRegion) -> bytes | bool:

@@ -84,6 +84,8 @@ def altered(**fields: Any) -> Any:
         (infer_request(text=True), "input 'text' has datatype 'BOOL'; it must be BYTES"),
         (altered(shape=[2]), r"input 'text' has shape \[2\]; it must hold one element"),
         (altered(shape=[-1, -1]), r"input 'text' has shape \[-1, -1\]"),
+        (altered(shape=[1] * 100_000), r"input 'text' has shape \[1, 1, 1, 1, 1, 1, 1, 1, ...\]"),
+        (altered(shape=[1 << 62] * 100_000), r"input 'text' has shape \[4611686018427387904, .*, ...\]"),
         (altered(raw=[]), "input 'text' has no content"),
         (altered(raw=[b"\1\0\0\0a", b"b"]), "raw_input_contents holds 2 entries, more than inputs"),
         (altered(raw=[b"\1\0"]), "input 'text' has 2 bytes that are no BYTES element"),
