@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("slipstream", "drafter_svc", "verifier_svc", "gateway", "launcher")
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PLACEHOLDER = re.compile(r"[<>*$ :=]|\bx\.py|test_x")
 
 
@@ -28,14 +28,14 @@ def sources() -> str:
     return "\n".join(path.read_text() for path in files)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_path_in_the_repository_that_a_page_names_exists(page: Path) -> None:
     tops = {path.name for path in ROOT.iterdir()}
     paths = [s for s in spans(page) if "/" in s and s.split("/")[0] in tops and not PLACEHOLDER.search(s)]
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
     local = [link for link in links if "://" not in link]
@@ -47,6 +47,12 @@ def test_the_architecture_page_has_every_package() -> None:
     named = {Path(path).name for row in rows for path in re.findall(r"`([^`]+/)`", row)}
     packages = {file.parent.name for top in PACKAGES for file in (ROOT / top).rglob("__init__.py")}
     assert packages - named - {"slipstream", "v1", "gpu", "draft_step"} == set()
+
+
+def test_the_page_of_measurements_names_every_program_and_part() -> None:
+    page = (ROOT / "bench" / "README.md").read_text()
+    files = {path.stem for path in (ROOT / "bench").glob("*.py")}
+    assert sorted(stem for stem in files if not re.search(rf"`{stem}(\.py)?`|/{stem}\.py`", page)) == []
 
 
 def test_every_name_that_a_newcomer_is_told_is_in_the_code() -> None:
