@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from slipstream.kernels.batch import Chunk
 
 from bench.bench_verify import BLOCK_SIZE, LLAMA_8B, SMOLLM2, random_model
 from bench.timing import copy_bandwidth, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.graph_runner import GraphRunner

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import start_processes
 
@@ -26,7 +27,6 @@ from bench.bench_verify import LLAMA_8B, SMOLLM2, Step
 from bench.timing import LAUNCHES, captured, copy_bandwidth, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import ALL_REDUCE_METHODS, EngineConfig
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import verify_slices
 from slipstream.exchange import DraftToken, LawKind

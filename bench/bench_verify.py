@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from slipstream.kernels.batch import Chunk, ForwardBatch
 
 from bench.timing import captured, copy_bandwidth, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu import linear as gpu_linear

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.batch import Chunk
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.sampling.logprobs import read_scores, score
 from slipstream.sampling.verification import verify

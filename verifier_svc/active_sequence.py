@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.engine.sequence import EngineSequence
 from slipstream.exchange import Draft, Update
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SequenceRequest, VerificationMode
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import PromptLogprobs, TokenLogprobs
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SequenceRequest
 
 MAX_PART_TOKENS = 4096  # with 20 likeliest tokens each, a message of 700 KB

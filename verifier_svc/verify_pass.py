@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Share
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import PromptLogprobs, TokenLogprobs
+from slipstream.kernels.batch import Chunk
 from verifier_svc.active_sequence import ActiveSequence
 from verifier_svc.draft_tree import DraftPath
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import torch
+from slipstream.kernels.batch import Chunk
 
 from drafter_svc.config import NO_ADAPTERS, AdapterSettings
 from drafter_svc.proposers.looped import LoopLimits, make_looped
 from drafter_svc.proposers.proposer import Limits, Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.models.adapter_slots import AdapterSlots

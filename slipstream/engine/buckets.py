@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slipstream.engine.batch import Chunk
+from slipstream.kernels.batch import Chunk
 from slipstream.sampling.check import SequenceCheck
 
 MOST_TOKENS = 1024  # beyond it the launches of an eager step are hidden behind its arithmetic

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import ForwardBatch
+from slipstream.kernels.batch import ForwardBatch
 from slipstream.kernels.token_rows import place_tokens
 from slipstream.models.llama import LlamaModel
 

@@ -22,7 +22,6 @@ import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, StepSize, choose_bucket, make_buckets
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.model_runner import GraphSteps
@@ -30,6 +29,7 @@ from slipstream.engine.result_ring import Result, ResultRing
 from slipstream.engine.step_graphs import StepGraphs
 from slipstream.engine.step_times import StepTimes
 from slipstream.engine.successor import Successor
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.gpu.check_table import Needs, check_words, sequence_columns
 from slipstream.kernels.gpu.verification import verify
 from slipstream.models.llama import LlamaModel

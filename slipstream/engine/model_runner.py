@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.feature_tap import FeatureTap
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.engine.successor import Successor
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.kernels.verification import verify
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel

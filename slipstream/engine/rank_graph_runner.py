@@ -14,13 +14,13 @@ import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.graph_capture import Replay as Replayed
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.rank_runner import verify_slices
 from slipstream.engine.rank_steps import Replay, Tell, Verify
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.kernels.gpu.verification import verify_table
 from slipstream.models.llama import LlamaModel

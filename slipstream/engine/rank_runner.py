@@ -13,11 +13,11 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
 from slipstream.engine.rank_steps import CopyBlocks, Forward, Prepare, Replay, Score, Step, Tell, Verify
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.verification import verify_sliced
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
 from slipstream.engine.scoring import ScoredChunk
+from slipstream.kernels.batch import Chunk
 from slipstream.sampling.sliced_verification import AnyCheck
 
 

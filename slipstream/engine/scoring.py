@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from slipstream.engine.batch import Chunk
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.batch import Chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.fetch_words import fetch_words
 from slipstream.kernels.gpu.check_table import NUM_COLUMNS, PADDING_ROW
 from slipstream.sampling.check import SequenceCheck

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import ForwardBatch
 from slipstream.engine.buckets import Bucket
 from slipstream.engine.follow_buffers import FollowBuffers
 from slipstream.engine.graph_capture import Capture, Replay
 from slipstream.engine.logit_edits import LogitEdits
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.step_buffers import WIDEST_LAW, StepBuffers
+from slipstream.kernels.batch import ForwardBatch
 from slipstream.kernels.follow_up import RowColumns, StepRows, follow_up
 from slipstream.kernels.gpu.check_table import PADDING_ROW, CheckTable, Column, Needs
 from slipstream.kernels.gpu.verification import verify_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from slipstream.engine.batch import ForwardBatch, LoneSequence, SequenceGroup, Visibility
+from slipstream.kernels.batch import ForwardBatch, LoneSequence, SequenceGroup, Visibility
 from slipstream.kernels.dispatch import fused
 
 

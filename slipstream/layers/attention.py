@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.attention import paged_attention
+from slipstream.kernels.batch import ForwardBatch
 from slipstream.kernels.low_rank import RowGroups
 from slipstream.kernels.rotary import rotary, rotary_write_kv
 from slipstream.layers.linear import Linear, make_summed_linear, pad_rows

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import ForwardBatch
+from slipstream.kernels.batch import ForwardBatch
 from slipstream.layers.attention import Attention, CosSin
 from slipstream.layers.linear import Linear, pack_weight, packed_linear, pad_rows, padded_size
 from slipstream.layers.mlp import MLP

@@ -9,8 +9,8 @@ import torch
 
 from bench.bench_wire import Hops, make_models, measure
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
+from slipstream.kernels.batch import Chunk
 
 
 def test_the_share_of_the_gateway_is_what_a_direct_link_would_save() -> None:

@@ -15,8 +15,8 @@ from drafter_svc.events import Committed, Opened
 from drafter_svc.proposers.draft_model import NAME, DraftModel
 from drafter_svc.proposers.proposer import Limits, Proposer
 from drafter_svc.proposers.token_choice import TokenChoice
-from slipstream.engine.batch import Chunk
 from slipstream.exchange import Commit, CommitBatch, Draft, DraftBatch, ModelInfo, SequenceFailure
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SamplingParams, SequenceRequest, VerificationMode
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.philox import derive_key

@@ -12,9 +12,9 @@ from drafter_svc.adapters import AdapterAnswer, ListAdapters, LoadAdapter, Unloa
 from drafter_svc.events import Closed, Ordered, StreamEnded
 from drafter_svc.proposers.draft_model import DraftModel
 from drafter_svc.proposers.proposer import Limits
-from slipstream.engine.batch import Chunk
 from slipstream.errors import UnknownModel
 from slipstream.exchange import AdapterList, Draft, DraftBatch, SequenceFailure
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SequenceRequest
 from tests.drafter_svc.scripted import (
     STREAM,

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk
 from slipstream.models.loader import load_model
 from slipstream.request import SamplingParams
 from slipstream.wire.v1 import generation_pb2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck
 from slipstream.sampling.token_rules import make_token_rules

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.feature_tap import FeatureSpan, make_feature_tap
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.errors import CheckpointError
+from slipstream.kernels.batch import Chunk
 from slipstream.models.eagle3_checkpoint import load_projection
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model

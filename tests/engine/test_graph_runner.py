@@ -15,7 +15,6 @@ import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine import graph_runner
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
@@ -23,6 +22,7 @@ from slipstream.engine.step_buffers import LAST_NUMBER
 from slipstream.engine.successor import Branch, Successor
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels import rotary
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.follow_up import StepRows
 from slipstream.kernels.gpu.check_table import Column, Needs
 from slipstream.models.llama import LlamaModel

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
+from slipstream.kernels.batch import Chunk
 from slipstream.models.widen import SHAPES, Shape
 from tests.tiny_models import make_checkpoint
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from slipstream.config import EngineConfig, default_model_dir
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck, Verdict
 from tests.models.reference import reference_greedy

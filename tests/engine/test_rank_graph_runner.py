@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_graph_runner import AgreedCapture, RankGraphRunner
 from slipstream.engine.rank_steps import Replay, Step, Tell, Verify
 from slipstream.kernels import rotary
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.models.loader import load_model
 from slipstream.parallel.ranks import RankGroup

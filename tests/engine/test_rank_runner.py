@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import RankRunner
 from slipstream.engine.rank_steps import Tell
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels.batch import Chunk
 from slipstream.parallel.ranks import Ranks
 from slipstream.request import SamplingParams, VerificationMode
 from slipstream.sampling.check import SequenceCheck, Verdict

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.scoring import ScoredChunk, divided
 from slipstream.exchange import TokenLogprobs
+from slipstream.kernels.batch import Chunk
 from slipstream.sampling.logprobs import ROWS_AT_ONCE
 from tests.tiny_models import make_checkpoint
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.kernels.attention import paged_attention
+from slipstream.kernels.batch import Chunk, ForwardBatch
 
 BLOCK_SIZE = 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.kernels.prepare_inputs import prepare_inputs
 
 CHUNKS = [Chunk([1] * 5, 6, [4, 9, 2], 1), Chunk([1], 0, [7], 1), Chunk([1] * 9, 3, [1, 0, 3], 1)]

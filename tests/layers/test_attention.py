@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.layers.attention import Attention
 from slipstream.layers.rotary import RotaryEmbedding
 from slipstream.models.config import ModelConfig

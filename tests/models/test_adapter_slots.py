@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk
 from slipstream.layers.linear import can_pack
 from slipstream.models.adapter import Adapter
 from slipstream.models.adapter_slots import AdapterSlots

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.errors import CheckpointError
+from slipstream.kernels.batch import Chunk
 from slipstream.models.draft_checkpoint import draft_tokens, save_draft, target_folder, tokenizer_folder
 from slipstream.models.loader import load_model
 from tests.tiny_models import make_checkpoint

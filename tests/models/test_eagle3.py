@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.models.eagle3_checkpoint import load_eagle3, load_projection
 from tests.models.eagle3_heads import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, VOCAB, head_config, head_weights, write_head
 

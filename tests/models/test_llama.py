@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import default_model_dir
-from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.layers.linear import can_pack
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model

@@ -11,8 +11,8 @@ import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import default_model_dir
-from slipstream.engine.batch import Chunk
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.models.widen import SHAPES, Shape, widen, widened_config

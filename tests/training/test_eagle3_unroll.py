@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk, ForwardBatch
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.models.eagle3 import Eagle3Model
 from slipstream.models.eagle3_checkpoint import load_eagle3
 from slipstream.training.eagle3_unroll import unroll

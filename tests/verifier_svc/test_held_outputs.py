@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.engine.batch import Chunk
 from slipstream.exchange import Commit, Draft, DraftBatch, DraftToken, LawKind
+from slipstream.kernels.batch import Chunk
 from slipstream.text.tokenizer import Tokenizer
 from tests.scripted_runner import chain_law, random_law
 from tests.verifier_svc.harness import REMOTE, VOCAB, Harness, tiny_tokenizer

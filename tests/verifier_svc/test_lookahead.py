@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstream.engine.batch import Chunk
 from slipstream.engine.scheduler import Scheduler
 from slipstream.engine.successor import Successor
 from slipstream.exchange import Commit, Draft, DraftBatch, DraftToken, LawKind
+from slipstream.kernels.batch import Chunk
 from slipstream.request import FinishReason, SamplingParams, SequenceRequest, VerificationMode
 from slipstream.sampling.check import SequenceCheck, Verdict
 from slipstream.text.tokenizer import Tokenizer

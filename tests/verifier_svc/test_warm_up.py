@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk
 from tests.tiny_models import make_checkpoint
 from verifier_svc.config import VerifierConfig
 from verifier_svc.service import make_verifier

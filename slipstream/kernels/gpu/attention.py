@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from slipstream.engine.batch import ForwardBatch
+from slipstream.kernels.batch import ForwardBatch
 from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.attention_merge import merge_splits, split_length
 from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import triton
 
-from slipstream.engine.batch import ForwardBatch
+from slipstream.kernels.batch import ForwardBatch
 
 PROGRAMS_WANTED = 264  # two for each of a Hopper's 132 multiprocessors
 SHORTEST_SPLIT = 64  # keys: one turn of the loop

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from drafter_svc.proposers.draft_model import DraftModel, load_draft_model
 from drafter_svc.proposers.proposer import Drawing, Limits, Proposal, Row
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk
 from slipstream.exchange import LAW_TOTAL, LawKind
+from slipstream.kernels.batch import Chunk
 from slipstream.request import SamplingParams, VerificationMode
 from tests.drafter_svc.scripted import VOCAB, ScriptedRunner, token_choice
 from tests.tiny_models import make_checkpoint

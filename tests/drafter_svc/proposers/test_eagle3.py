@@ -16,9 +16,9 @@ from drafter_svc.events import Told
 from drafter_svc.proposers.eagle3 import NAME, Eagle3Drafts, load_eagle3_drafts
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import Commit, Draft, Features, LawKind, ModelInfo, SequenceFailure
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.models.eagle3_checkpoint import load_eagle3, load_projection
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.kernels.attention import paged_attention_reference
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.kernels.gpu.attention import attend, paged_attention
 from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_attention
 from tests.kernels.gpu.tolerance import assert_near

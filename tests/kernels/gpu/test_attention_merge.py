@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from slipstream.engine.batch import ForwardBatch
 from slipstream.kernels.attention import paged_attention_reference
+from slipstream.kernels.batch import ForwardBatch
 from slipstream.kernels.gpu.attention import attend
 from slipstream.kernels.gpu.attention_plan import AttentionPlan
 from tests.kernels.gpu.test_attention import BLOCK_SIZE, check, make_chunks

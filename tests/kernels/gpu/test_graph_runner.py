@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import make_buckets
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.graph_runner import GraphRunner
@@ -29,6 +28,7 @@ from slipstream.kernels import (
     token_mask,
     token_rules,
 )
+from slipstream.kernels.batch import Chunk
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams, VerificationMode

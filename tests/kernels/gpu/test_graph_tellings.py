@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk
 from slipstream.engine.buckets import Bucket
 from slipstream.engine.feature_tap import FeatureSpan, make_feature_tap
 from slipstream.engine.graph_capture import GraphCapture
@@ -19,6 +18,7 @@ from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import DraftToken, LawKind, TokenLogprobs
+from slipstream.kernels.batch import Chunk
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.request import SamplingParams, VerificationMode

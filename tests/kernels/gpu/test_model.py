@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.batch import Chunk, ForwardBatch
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 

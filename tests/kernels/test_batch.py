@@ -1,6 +1,6 @@
 import torch
 
-from slipstream.engine.batch import LONGEST_PADDED_QUERY, Chunk, ForwardBatch, LoneSequence, SequenceGroup
+from slipstream.kernels.batch import LONGEST_PADDED_QUERY, Chunk, ForwardBatch, LoneSequence, SequenceGroup
 
 CPU = torch.device("cpu")
 
