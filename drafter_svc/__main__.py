@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from drafter_svc.config import DEFAULT_LISTEN, MOST_BRANCHES, AdapterSettings, DrafterConfig, default_max_rows
+from drafter_svc.config import DEFAULT_LISTEN, MANY, MOST_BRANCHES, AdapterSettings, DrafterConfig, default_max_rows
 from drafter_svc.service import serve_drafter
 from slipstream import command_line, logs
 from slipstream.config import EngineConfig
@@ -25,6 +25,9 @@ _AdaptersDir = Annotated[
 ]
 _MaxBranches = Annotated[
     int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
+]
+_MostAhead = Annotated[
+    int, typer.Option(help="Draft ahead of commits while at most so many sequences are open; else take turns.")
 ]
 _LoopSteps = Annotated[
     int, typer.Option(help="On a GPU: most tokens of a path drawn in one captured loop; 0: one step at a time.")
@@ -54,12 +57,13 @@ def main(
     max_rows: Annotated[int, typer.Option(help="Most paths drafted in one step; 0: 16 on a CPU, else 64.")] = 0,
     max_prefill_tokens: Annotated[int, typer.Option(help="Prompt tokens per step while others are drafted for.")] = 128,
     max_branches: _MaxBranches = MOST_BRANCHES,
+    most_ahead: _MostAhead = MANY,
     stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     loop_steps: _LoopSteps = 6,
     draft_step: Annotated[
-        str, typer.Option(help="How those are launched: persistent, fused or separate.")
-    ] = "separate",
+        str, typer.Option(help="How a step is launched: auto (what is fastest), separate, fused or persistent.")
+    ] = "auto",
     adapters_dir: _AdaptersDir = None,
     adapter: Annotated[list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to begin with.")] = None,
     max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is taken for all.")] = 4,
@@ -92,6 +96,7 @@ def main(
             max_rows=max_rows or default_max_rows(device),
             max_prefill_tokens=max_prefill_tokens,
             max_branches=max_branches,
+            most_ahead=most_ahead,
             stop_below=stop_below,
             num_kept=num_kept, loop_steps=loop_steps, draft_step=draft_step,
             adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),

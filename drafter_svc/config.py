@@ -17,6 +17,7 @@ _CPU_ROWS: Final = 16
 _GPU_ROWS: Final = 64  # for the price of a few
 MOST_BRANCHES: Final = 64  # that may be asked for
 MOST_LOOP_STEPS: Final = 16
+MANY: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,9 +28,10 @@ class RowLimits:
     max_tokens: int  # over all rows, prompts included
     max_prefill_tokens: int  # of prompts, while anyone who is past the prompt is drafted for
     max_branches: int = MOST_BRANCHES  # of one sequence, whatever it asks for; 0: nothing is drafted ahead of a commit
+    most_ahead: int = MANY  # open sequences with which anything is drafted ahead of commits
 
     def __post_init__(self) -> None:
-        for name in ("max_rows", "max_prefill_tokens"):
+        for name in ("max_rows", "max_prefill_tokens", "most_ahead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
         if not 0 <= self.max_branches <= MOST_BRANCHES:
@@ -78,6 +80,7 @@ class DrafterConfig:
     max_rows: int = _CPU_ROWS  # of one draft step
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
     max_branches: int = MOST_BRANCHES  # of one sequence; 0 where verifier and drafter share cores (docs/performance.md)
+    most_ahead: int = MANY  # open sequences with which it runs ahead: few where it computes on the verifier's GPU
     stop_below: float = 0.0  # a path of one-hot drafts ends once it is less likely than this to stand; 0 = never
     num_kept: int = 32  # tokens that a draft token's law keeps
     loop_steps: int = (
@@ -113,6 +116,7 @@ class DrafterConfig:
             max_tokens=self.engine.max_num_batched_tokens,
             max_prefill_tokens=self.max_prefill_tokens,
             max_branches=self.max_branches,
+            most_ahead=self.most_ahead,
         )
 
 

@@ -42,7 +42,7 @@ class DraftSequence:
         sampling = request.sampling
         stops = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else limits.eos_token_ids))
         self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, stops)
-        self.fan_out = request.fan_out
+        self.runs_ahead = True  # as far as it is asked to
         self.received = received  # when the newest commit, or the request, came; time.monotonic()
         self.compute_seconds = 0.0  # spent on this sequence since its last message
         self.starved = False  # its KV was given up; nothing is drafted until there is room for all of it
@@ -51,6 +51,7 @@ class DraftSequence:
         self.pending: list[Outcome] = []  # worth a branch, likeliest first, not yet begun
         self.features = FeatureFeed(limits.feature_size)
         self.feeding = Feeding(self.committed, self.features, feeds_drawn=limits.feeds_drawn)
+        self._asked_fan_out = request.fan_out
         self._bounds = DraftBounds(request, limits)
         self._pool = pool
         self._stop_below = stop_below
@@ -62,6 +63,10 @@ class DraftSequence:
     @property
     def num_draft_tokens(self) -> int:
         return self._bounds.num_draft_tokens
+
+    @property
+    def fan_out(self) -> int:
+        return self._asked_fan_out if self.runs_ahead else 0
 
     # What there is to do
 
@@ -88,7 +93,7 @@ class DraftSequence:
     def update(self, update: Update) -> None:
         """Applies from the next round: what is being drafted goes on."""
         self._bounds.num_draft_tokens = update.num_draft_tokens
-        self.fan_out = update.fan_out
+        self._asked_fan_out = update.fan_out
 
     def commit(self, commit: Commit, received: float) -> None:
         for ready, new in self._order.take(commit, self.committed):
@@ -213,7 +218,7 @@ class DraftSequence:
 
     def _enumerate(self) -> None:
         num_submitted = min(self.num_draft_tokens, len(self.trunk.tokens))
-        if num_submitted:
+        if num_submitted and self.fan_out:
             self.pending = self.history.rank_outcomes(num_submitted, self.fan_out)
 
     def _branches_wait_for_trunk(self) -> bool:

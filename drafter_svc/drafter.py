@@ -46,7 +46,7 @@ class Drafter:
         # A sequence that fits alone can always be drafted for once the others make room.
         self._limits = replace(own, max_model_len=min(own.max_model_len, own.num_blocks * own.block_size))
         self._planner = Planner(self._pool, limits, self._limits)
-        self._max_branches = limits.max_branches
+        self._max_branches, self._most_ahead = limits.max_branches, limits.most_ahead
         self._model = model
         self._max_num_seqs = max_num_seqs
         self._clock = clock
@@ -115,6 +115,12 @@ class Drafter:
         self._close(event.stream, request.sequence_id)
         sequence = DraftSequence(request, self._pool, self._limits, event.received, self._stop_below, adapter)
         self._sequences[event.stream, request.sequence_id] = sequence
+        self._run_ahead_or_not()
+
+    def _run_ahead_or_not(self) -> None:
+        """Branches of many sequences take longer than the pass that they are for, where it is computed beside them."""
+        for sequence in self._sequences.values():
+            sequence.runs_ahead = len(self._sequences) <= self._most_ahead
 
     def _check(self, stream: StreamId, request: SequenceRequest) -> None:
         offered = self._model.proposers
@@ -165,6 +171,7 @@ class Drafter:
         if sequence := self._sequences.pop((stream, sequence_id), None):
             sequence.release()
             self.adapters.release(sequence.adapter)
+            self._run_ahead_or_not()
 
     def _draft(self, plan: Plan) -> None:
         if plan.copies:

@@ -39,6 +39,7 @@ class Planner:
         self._pool = pool
         self._limits = limits
         self._own = own  # the proposer's
+        self._prompts_next = False
 
     def plan(self, sequences: Collection[DraftSequence]) -> Plan:
         plan = Plan()
@@ -57,8 +58,7 @@ class Planner:
                 free -= needed
 
     def _add_trunks(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
-        waiting = [sequence for sequence in sequences if sequence.trunk_has_work()]
-        waiting.sort(key=lambda sequence: self._is_prefill(sequence))
+        waiting = self._whose_turn([sequence for sequence in sequences if sequence.trunk_has_work()])
         prefill_tokens = self._limits.max_prefill_tokens if self._others_draft(sequences) else self._limits.max_tokens
         for sequence in waiting:
             left = self._left(plan)
@@ -69,6 +69,16 @@ class Planner:
                 self._add_trunk(plan, sequence, left, sequences)
             if self._is_prefill(sequence):
                 prefill_tokens -= plan.num_tokens - before
+
+    def _whose_turn(self, waiting: list[DraftSequence]) -> list[DraftSequence]:
+        """Who drafts, then prompts; in turns where one that draws all tokens at once would wait for them."""
+        prompts = [sequence for sequence in waiting if self._is_prefill(sequence)]
+        drafting = [sequence for sequence in waiting if not self._is_prefill(sequence)]
+        apart = self._own.feeds_drawn and prompts and drafting
+        self._prompts_next = bool(apart) and not self._prompts_next
+        if not apart:
+            return [*drafting, *prompts]
+        return drafting if self._prompts_next else prompts
 
     def _add_trunk(self, plan: Plan, sequence: DraftSequence, most: int, sequences: Collection[DraftSequence]) -> None:
         num_tokens = min(most, sequence.num_to_feed(sequence.trunk))

@@ -1,7 +1,10 @@
 """`python -m launcher.host [--hand-over | --no-hand-over] VERIFIER-OPTIONS + DRAFTER-OPTIONS`: both in one process.
 
 They are on one port and one event loop. What they say of a sequence that a gateway has open at both they hand over in
-memory (hand_over.py); by default where the drafter has a GPU, for on cores it should rest while others draft.
+memory (hand_over.py); by default where the drafter has a GPU, for on cores it should rest while others draft. On one
+GPU the drafter runs ahead of commits for a lone sequence only, unless `--most-ahead` says otherwise: what it computes
+for several takes longer than the pass that it is for.
+
 Options are those of the two services; of the drafter's, where to listen and how to log do not count. Each engine has
 its thread and, on a GPU, its stream: the interpreter is free while a thread waits for the GPU, so one computes on the
 host while the other's kernels run, and a verifier whose drafter rests has the process to itself.
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import click
@@ -32,16 +36,19 @@ from verifier_svc.service import verifier_part
 
 NAME: Final = "verifier+drafter"
 
-ConfigT = TypeVar("ConfigT")
-
-
+MOST_AHEAD: Final = "--most-ahead"
+AHEAD_ON_ONE_GPU: Final = 1
 ASKED: Final = {"--hand-over": True, "--no-hand-over": False}
+
+ConfigT = TypeVar("ConfigT")
 
 
 def main(words: Sequence[str]) -> None:
     verifier, drafter = configurations([word for word in words if word not in ASKED])
     asked = [ASKED[word] for word in words if word in ASKED]
     hands_over = asked[-1] if asked else drafter.engine.device != "cpu"
+    if drafter.engine.device == verifier.engine.device != "cpu" and MOST_AHEAD not in words:
+        drafter = replace(drafter, most_ahead=AHEAD_ON_ONE_GPU)
     with command_line.mistakes_in_one_line():
         other_rank = follows(verifier.engine)
     if not other_rank:

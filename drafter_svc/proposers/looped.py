@@ -29,7 +29,11 @@ from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, TOKEN, Dr
 from slipstream.sampling.philox import DRAW_BITS, derive_key
 
 _LOG = logging.getLogger(__name__)
-MOST_FED: Final = 4  # tokens of one row that the loop's first step takes
+MOST_FED: Final = (
+    128,
+    4,
+    1,
+)  # tokens of one row that the loop's first step takes: the most that all rows have room for
 MOST_KEYS: Final = 4096  # remembered: some of each open sequence
 
 
@@ -67,11 +71,7 @@ class LoopedDraft:
         self._copies += pairs
 
     def propose(self, rows: Sequence[Row]) -> list[tuple[Proposal, ...]]:
-        looped = {i: self._entries(row, MOST_FED) for i, row in enumerate(rows) if self._takes(row)}
-        if not self._fits(looped):  # too many tokens in the first step
-            looped = {i: self._entries(rows[i], 1) for i in looped}
-        if not self._fits(looped):
-            looped = {}
+        looped = self._looped(rows)
         before = [front for i, entries in looped.items() if (front := _before(rows[i], entries[0].start))]
         others = [i for i in range(len(rows)) if i not in looped]
         proposals: list[tuple[Proposal, ...]] = [()] * len(rows)
@@ -87,6 +87,15 @@ class LoopedDraft:
                 proposals[i] = proposed
         return proposals
 
+    def _looped(self, rows: Sequence[Row]) -> dict[int, list[LoopRow]]:
+        """What goes into the loop, by row."""
+        taken = [i for i, row in enumerate(rows) if self._takes(row)]
+        for most_fed in MOST_FED:
+            looped = {i: self._entries(rows[i], most_fed) for i in taken}
+            if self._fits(looped):
+                return looped
+        return {}
+
     def _fits(self, looped: Mapping[int, Sequence[LoopRow]]) -> bool:
         return not looped or self._loop.holds([entry for entries in looped.values() for entry in entries])
 
@@ -96,7 +105,8 @@ class LoopedDraft:
 
     def _takes(self, row: Row) -> bool:
         plain = row.rules is None and row.adapter is None and row.features is None
-        return plain and row.num_wanted > 0 and row.num_outcomes <= self._drafting.num_outcomes
+        draws = row.num_wanted > 0 or self._mask_token is None  # a part of a prompt is fed, and nothing drawn
+        return plain and draws and row.num_outcomes <= self._drafting.num_outcomes
 
     def _entries(self, row: Row, most_fed: int) -> list[LoopRow]:
         """What of the row goes into the loop: the end of it, and where masks are drawn for, each of those."""

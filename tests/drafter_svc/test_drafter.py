@@ -509,3 +509,14 @@ def test_whatever_the_order_of_steps_and_commits_drafts_fit_the_committed_prefix
     assert verifier.tree.best_path(3, opened.proposers).tokens
     setup.drafter.handle(Closed(STREAM, 7))
     assert setup.drafter.info().kv_blocks_used == 0
+
+
+def test_it_runs_ahead_while_few_enough_sequences_are_open() -> None:
+    setup = Setup(most_ahead=1)
+    setup.open(request(temperature=0.0, fan_out=4))
+    assert len(setup.drafts()) == 5
+    setup.open(request(sequence_id=8, temperature=0.0, fan_out=4))
+    assert len(setup.drafts()) == 1
+    setup.drafter.handle(Closed(STREAM, 8))
+    setup.commit(ScriptedVerifier(request(temperature=0.0)).commit_others(1))
+    assert len(setup.drafts()) > 1

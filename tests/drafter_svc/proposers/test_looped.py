@@ -174,12 +174,12 @@ def test_after_any_commit_loops_go_on_from_the_right_kv(temperature: float, mode
     setup.outputs()
 
 
-def test_one_loop_makes_a_path_and_another_all_branches() -> None:
+def test_one_loop_feeds_a_prompt_and_makes_a_path_and_another_all_branches() -> None:
     setup = Setup(proposer=looped(6))
     opened = request(temperature=0.0, num_draft_tokens=5, fan_out=4)
     setup.open(opened)
     assert len(setup.drafts()) == 5
-    assert proposer_of(setup).loop.num_loops == {LoopSize(1, 6): 1, LoopSize(4, 6): 1}
+    assert proposer_of(setup).loop.num_loops == {LoopSize(4, 6): 2}, "only the largest size has room for a prompt"
 
 
 def test_rows_under_token_rules_are_drawn_one_by_one_beside_loops() -> None:
