@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
@@ -15,6 +16,7 @@ from gateway.http_errors import error_reply
 _LOG = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 16 << 20  # the longest prompt, its escapes in JSON and what is around it
+BODY_SECONDS: Final = 60.0
 REQUEST_ID: Final = web.RequestKey("request_id", str)
 REQUEST_ID_HEADER: Final = "X-Request-Id"
 
@@ -26,6 +28,15 @@ def make_app(gateway: Gateway, routes: Iterable[web.AbstractRouteDef]) -> web.Ap
     app.on_response_prepare.append(_tell_request_id)
     app.add_routes([web.get("/health", _health(gateway)), *routes])
     return app
+
+
+async def read_body(request: web.Request, seconds: float = BODY_SECONDS) -> bytes:
+    """Who takes longer to send it holds a connection for nothing."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text=f"the body did not come within {seconds:.0f} s") from error
 
 
 @web.middleware

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from slipstream.wire.tls import ServerTls
 
 DRAIN_SECONDS: Final = 10.0  # for requests in flight, as long as gRPC calls have
+IDLE_SECONDS: Final = 75.0  # of a connection without a request, or with one whose headers do not come to their end
+
+
+class _Log(logging.LoggerAdapter[logging.Logger]):
+    """What is no HTTP is a caller's mistake: a line without what was sent, for there may be a key in it."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            self.info(f"{msg}: it is no HTTP (%s)", *args, type(exc_info).__name__)
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **more)
 
 
 class HttpServer:
     """Of one application; does nothing if `listen` is empty."""
 
-    def __init__(self, listen: str, app: web.Application, tls: ServerTls | None = None) -> None:
+    def __init__(
+        self, listen: str, app: web.Application, tls: ServerTls | None = None, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._listen = listen
         self._ssl = None if tls is None else tls.context()
         # Who goes away cancels what it asked for.
         self._runner = web.AppRunner(
-            app, handle_signals=False, handler_cancellation=True, access_log=None, shutdown_timeout=DRAIN_SECONDS
+            app,
+            handle_signals=False,
+            handler_cancellation=True,
+            access_log=None,
+            logger=_Log(logging.getLogger(__name__)),
+            keepalive_timeout=idle_seconds,
+            shutdown_timeout=DRAIN_SECONDS,
         )
 
     async def start(self) -> str:

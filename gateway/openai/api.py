@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.calls import TRACEPARENT
 from gateway.gateway import Gateway
-from gateway.http_app import REQUEST_ID
+from gateway.http_app import REQUEST_ID, read_body
 from gateway.http_errors import error_reply
 from gateway.json_fields import read_json
 from gateway.openai.answers import CLOSE, OPEN, make_reader
@@ -86,7 +86,7 @@ class OpenAiApi:
         request_id = request[REQUEST_ID]
         with refusing(self._gateway, request_id):
             tenant = self._tenant(request)
-        content = await request.read()  # one that is too long is no request yet
+        content = await read_body(request)  # one that is too long is no request yet
         with refusing(self._gateway, request_id, tenant.name):
             body = await read_json(kind, content)
             asked = body.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.http_app import MAX_BODY_BYTES, REQUEST_ID, make_app
+from gateway.http_app import MAX_BODY_BYTES, REQUEST_ID, make_app, read_body
 from gateway.http_server import HttpServer
 from slipstream.errors import Exhausted
 from tests.gateway.fakes import FakeVerifier, running_gateway
@@ -20,6 +21,10 @@ from tests.gateway.fakes import FakeVerifier, running_gateway
 async def echo(request: web.Request) -> web.Response:
     await request.read()
     return web.Response(text=request[REQUEST_ID])
+
+
+async def impatient(request: web.Request) -> web.Response:
+    return web.Response(body=await read_body(request, 0.1))
 
 
 async def full(request: web.Request) -> web.Response:
@@ -33,7 +38,12 @@ async def broken(request: web.Request) -> web.Response:
 @asynccontextmanager
 async def serving(verifier: FakeVerifier) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     async with running_gateway([verifier]) as gateway:
-        routes = [web.post("/echo", echo), web.get("/full", full), web.get("/broken", broken)]
+        routes = [
+            web.post("/echo", echo),
+            web.post("/impatient", impatient),
+            web.get("/full", full),
+            web.get("/broken", broken),
+        ]
         server = HttpServer("127.0.0.1:0", make_app(gateway, routes))
         url = f"http://{await server.start()}"
         async with aiohttp.ClientSession() as http:
@@ -105,3 +115,13 @@ async def test_health_follows_the_verifiers(verifier: FakeVerifier) -> None:
         await verifier.die()
         while (await http.get(f"{url}/health")).status == 200:
             pass
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(verifier: FakeVerifier) -> None:
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30)
+
+    async with serving(verifier) as (http, url), http.post(f"{url}/impatient", data=slowly()) as response:
+        assert response.status == 408
+        assert "did not come" in (await response.json())["error"]["message"]

@@ -62,3 +62,31 @@ async def test_an_address_in_use_is_named() -> None:
         await second.start()
     await first.drain()
     await second.drain()
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+async def test_who_never_ends_a_request_is_let_go(beginning: bytes) -> None:
+    server = HttpServer("127.0.0.1:0", app_of(), idle_seconds=0.2)
+    host, _, port = (await server.start()).rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(beginning)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await server.drain()
+
+
+@pytest.mark.parametrize("line", [b"Authorization: Bearer secret\0", b"Authorization: Bearer secret" + b"x" * 9000])
+async def test_what_is_no_http_is_logged_in_a_line_without_what_was_sent(
+    line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = HttpServer("127.0.0.1:0", app_of())
+    host, _, port = (await server.start()).rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n")
+    with caplog.at_level("INFO"):
+        assert b" 400 Bad Request" in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    await server.drain()
+    assert "it is no HTTP" in caplog.text
+    assert "secret" not in caplog.text
+    assert "Traceback" not in caplog.text
