@@ -16,7 +16,10 @@ from verifier_svc.config import DEFAULT_LISTEN, VerifierConfig
 from verifier_svc.service import serve_verifier
 
 PromptTokensBeside = Annotated[
-    int, typer.Option(help="Most prompt tokens of a step in which others decode; 0: 240 on a GPU, no bound on a CPU.")
+    int,
+    typer.Option(
+        help="Most prompt tokens of a step in which others decode; 0: by what steps take on a GPU, no bound on a CPU."
+    ),
 ]
 LaunchAhead = Annotated[
     bool, typer.Option(help="On a GPU, launch a step while the one before it runs; changes nothing but speed.")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import EngineConfig
+from slipstream.engine.prompt_pace import FixedPace, MeasuredPace, PromptPace
 from slipstream.metrics.endpoint import check_address
 from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ServerTls
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
-GPU_PROMPT_TOKENS_BESIDE = 240  # with the tokens of some that decode a step of 256: half as long again as without
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +41,11 @@ class VerifierConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= {least}")
 
     @property
-    def most_prompt_tokens_beside(self) -> int:
-        """0: the step's whole budget. A CPU's steps have none to spare: on it a prompt costs by the token anyway."""
-        return self.prompt_tokens_beside or (0 if self.engine.device == "cpu" else GPU_PROMPT_TOKENS_BESIDE)
+    def prompt_pace(self) -> PromptPace | None:
+        """None: a step's whole budget. A CPU's steps have none to spare: on it a prompt costs by the token anyway."""
+        if self.prompt_tokens_beside:
+            return FixedPace(self.prompt_tokens_beside)
+        return None if self.engine.device == "cpu" else MeasuredPace()
 
     @property
     def model_name(self) -> str:

@@ -62,6 +62,14 @@ class StepWork:
     seconds: float
     verify_seconds: float
 
+    @property
+    def has_decoded(self) -> bool:
+        return any(one.share.num_tokens == 1 for one in self.passes)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(one.share.num_tokens for one in self.passes if one.share.num_tokens > 1)
+
 
 @dataclass(slots=True)
 class StepOutcome:

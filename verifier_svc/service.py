@@ -45,7 +45,7 @@ def make_verifier(config: VerifierConfig, timeline: Timeline = NO_TIMELINE, crew
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_waiting=config.max_waiting,
-        prompt_tokens_beside=config.most_prompt_tokens_beside,
+        pace=config.prompt_pace,
     )
     folder = engine.model if engine.model.is_dir() else engine.model.parent
     tokenizer = Tokenizer.from_folder(folder)

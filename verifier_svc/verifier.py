@@ -187,6 +187,8 @@ class Verifier:
             outcome.report = self._report(work)
             count = len(work.passes)
             self.metrics.record_step(outcome.report, num_sequences=count, verify_seconds=work.verify_seconds)
+            if work.has_decoded:
+                self._scheduler.pace.note(work.num_prompt_tokens, work.seconds)
         return tell(outcome, self.sequences.take_failures(), self.metrics)
 
     @property

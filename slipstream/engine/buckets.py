@@ -70,6 +70,11 @@ def choose_bucket(buckets: Iterable[Bucket], step: StepSize) -> Bucket | None:
     return next((bucket for bucket in buckets if bucket.fits(step)), None)
 
 
+def padded_count(most: int) -> int:
+    """The largest padded number of tokens that is at most so many; a step of one more may cost as much as the next."""
+    return max((count for count in _token_counts(MOST_TOKENS) if count <= most), default=most)
+
+
 def _sequence_counts(most: int) -> list[int]:
     """Powers of four: a padded sequence costs an empty program of attention, not a token."""
     counts = [1]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from slipstream.cache.block_pool import OutOfBlocks
+from slipstream.engine.prompt_pace import FixedPace, PromptPace
 from slipstream.engine.sequence import EngineSequence
 from slipstream.errors import Exhausted
 
@@ -31,9 +32,9 @@ class Scheduler:
     """
 
     def __init__(
-        self, *, max_num_seqs: int, max_num_batched_tokens: int, max_waiting: int, prompt_tokens_beside: int = 0
+        self, *, max_num_seqs: int, max_num_batched_tokens: int, max_waiting: int, pace: PromptPace | None = None
     ) -> None:
-        """`prompt_tokens_beside`: most prompt tokens of a step in which others decode; 0 bounds them by the budget."""
+        """`pace`: of prompts while others decode; without one they take what the budget leaves."""
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens is {max_num_batched_tokens}; it must be >= max_num_seqs, {max_num_seqs}: "
@@ -42,7 +43,7 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._max_tokens = max_num_batched_tokens
         self._max_waiting = max_waiting
-        self._prompt_tokens_beside = prompt_tokens_beside or max_num_batched_tokens
+        self.pace = pace or FixedPace(max_num_batched_tokens)
         self._running: list[EngineSequence] = []  # oldest first
         self._waiting: deque[EngineSequence] = deque()
         self._shares: dict[EngineSequence, Share] = {}
@@ -89,7 +90,7 @@ class Scheduler:
         self._give_tokens(decoding)
         self._give_drafts(decoding, allowance)
         if decoding:
-            self._budget = min(self._budget, self._prompt_tokens_beside)
+            self._budget = min(self._budget, self.pace.room(self._max_tokens - self._budget))
         self._give_tokens(prompts)
         if len(self._running) == num_running:  # who was just preempted must not push out others
             self._admit()

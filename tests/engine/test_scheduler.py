@@ -1,6 +1,7 @@
 import pytest
 
 from slipstream.cache.block_pool import BlockPool
+from slipstream.engine.prompt_pace import FixedPace
 from slipstream.engine.scheduler import Scheduler
 from slipstream.engine.sequence import EngineSequence
 from slipstream.errors import Exhausted
@@ -46,7 +47,7 @@ def test_decoding_goes_before_prompts_and_keeps_going_beside_them():
 
 
 def test_a_prompt_beside_decoding_sequences_is_computed_in_smaller_chunks_and_alone_in_whole_ones():
-    pool, scheduler = BlockPool(64, 4), make_scheduler(prompt_tokens_beside=10)
+    pool, scheduler = BlockPool(64, 4), make_scheduler(pace=FixedPace(10))
     decoding, prompt = make_sequence(pool, 4, num_draft_tokens=2), make_sequence(pool, 60, 100, max_len=100)
     scheduler.add(decoding)
     run_step(scheduler)
