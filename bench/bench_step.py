@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from slipstream.kernels.batch import Chunk
 
 from bench.bench_verify import BLOCK_SIZE, LLAMA_8B, SMOLLM2, random_model
 from bench.timing import copy_bandwidth, graph_microseconds
@@ -25,6 +24,7 @@ from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import Draft, DraftBatch, DraftToken, LawKind
+from slipstream.kernels.batch import Chunk
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from slipstream.kernels.batch import Chunk, ForwardBatch
 from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import start_processes
 
@@ -30,6 +29,7 @@ from slipstream.config import ALL_REDUCE_METHODS, EngineConfig
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import verify_slices
 from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.kernels.gpu.check_table import pack_checks
 from slipstream.kernels.gpu.verification import verify_table
 from slipstream.kernels.verification import verify_sliced

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from slipstream.kernels.batch import Chunk, ForwardBatch
 
 from bench.timing import captured, copy_bandwidth, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
 from slipstream.exchange import DraftToken, LawKind
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu import linear as gpu_linear
 from slipstream.kernels.gpu.check_table import pack_checks

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from slipstream.kernels.batch import Chunk, ForwardBatch
 
 from bench.kernels.case import Case
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.kernels.gpu.attention import paged_attention
 
 BLOCK_SIZE = 16

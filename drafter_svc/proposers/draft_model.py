@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import torch
-from slipstream.kernels.batch import Chunk
 
 from drafter_svc.config import NO_ADAPTERS, AdapterSettings
 from drafter_svc.proposers.looped import LoopLimits, make_looped
@@ -16,6 +15,7 @@ from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.kernels.batch import Chunk
 from slipstream.models.adapter_slots import AdapterSlots
 from slipstream.models.draft_checkpoint import draft_tokens
 from slipstream.sampling.draft_law import NUM_CANDIDATES

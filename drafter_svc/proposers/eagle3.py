@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import torch
-from slipstream.kernels.batch import Chunk, ForwardBatch
 
 from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.cache.kv_cache import KVCache, bytes_per_block
 from slipstream.config import EngineConfig
+from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.layers.linear import can_pack
 from slipstream.models.eagle3 import Eagle3Model
 from slipstream.models.eagle3_checkpoint import load_eagle3

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 import torch
-from slipstream.kernels.batch import Chunk
 
 from drafter_svc.proposers.draft_model import Runner, limits_of, load_token_choice
 from drafter_svc.proposers.looped import LoopLimits, make_looped
@@ -21,6 +20,7 @@ from drafter_svc.proposers.proposer import Limits, Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.config import EngineConfig
 from slipstream.engine.loading import make_runner
+from slipstream.kernels.batch import Chunk
 from slipstream.models.pard import read_mask_token
 from slipstream.sampling.draft_law import NUM_CANDIDATES
 
