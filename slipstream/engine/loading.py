@@ -9,7 +9,7 @@ from slipstream.config import EngineConfig
 from slipstream.engine.feature_tap import feature_bytes, make_feature_tap
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import RankRunner
-from slipstream.engine.rank_steps import Tell, say_nothing
+from slipstream.engine.rank_steps import SendStep, send_nowhere
 from slipstream.layers.linear import can_pack
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
@@ -25,7 +25,7 @@ def make_runner(
     pack_weights: bool = True,
     timeline: Timeline = NO_TIMELINE,
     ranks: Ranks = ALONE,
-    tell: Tell = say_nothing,
+    send: SendStep = send_nowhere,
 ) -> ModelRunner:
     """Loads the model, decides how many KV blocks it gets, and sets the math library's threads.
 
@@ -68,13 +68,13 @@ def _runner(
 
 
 def _rank_runner(
-    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, tell: Tell, timeline: Timeline
+    model: LlamaModel, kv_cache: KVCache, max_model_len: int, config: EngineConfig, send: SendStep, timeline: Timeline
 ) -> ModelRunner:
     if model.embedding.device.type == "cuda" and config.cuda_graphs:
         from slipstream.engine.rank_graph_runner import make_rank_graph_runner  # Triton is for GPUs only
 
         return make_rank_graph_runner(model, kv_cache, max_model_len, config, tell, timeline)
-    return RankRunner(model, kv_cache, max_model_len, tell=tell, timeline=timeline)
+    return RankRunner(model, kv_cache, max_model_len, send=send, timeline=timeline)
 
 
 def _load(

@@ -19,7 +19,7 @@ from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.graph_capture import Replay as Replayed
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.engine.rank_runner import verify_slices
-from slipstream.engine.rank_steps import Replay, Tell, Verify
+from slipstream.engine.rank_steps import Replay, SendStep, Verify
 from slipstream.kernels.batch import Chunk
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.kernels.gpu.verification import verify_table
@@ -39,13 +39,13 @@ class RankGraphRunner(GraphRunner):
         *,
         buckets: Sequence[Bucket],
         capture: Capture,
-        tell: Tell,
+        send: SendStep,
         timeline: Timeline = NO_TIMELINE,
     ) -> None:
         super().__init__(
             model, kv_cache, max_model_len, buckets=buckets, capture=capture, in_one=False, timeline=timeline
         )
-        self._tell = tell
+        self._send = send
         self._slice = torch.zeros(self._most_rows, model.share.vocab_size, device=self._device)
         self._gatherings: dict[Bucket, Replayed] = {}
         self._decisions: dict[tuple[Bucket, Needs], Replayed] = {}
@@ -84,10 +84,10 @@ class RankGraphRunner(GraphRunner):
         self._whole = any(needs_whole_vocabulary(check, vocab_size) for check in checks)
         plain = needs is Needs.MATCH
         told, written = needs.value if checks else "", self._buffers.written(bucket, plain)
-        self._tell(Replay(bucket, self._taps(chunks), self._whole, told, plain, written))
+        self._send(Replay(bucket, self._taps(chunks), self._whole, told, plain, written))
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
-        self._tell(Verify(chunks, told_checks(checks, self.config.vocab_size)))
+        self._send(Verify(chunks, told_checks(checks, self.config.vocab_size)))
         return verify_slices(self, chunks, checks)
 
     def _write_logits(self, bucket: Bucket, hidden: torch.Tensor) -> None:
@@ -152,7 +152,7 @@ def make_rank_graph_runner(
     kv_cache: KVCache,
     max_model_len: int,
     config: EngineConfig,
-    tell: Tell,
+    send: SendStep,
     timeline: Timeline = NO_TIMELINE,
 ) -> RankGraphRunner:
     """A runner on this rank's GPU for batches of the configured size."""
@@ -161,5 +161,5 @@ def make_rank_graph_runner(
     most_tokens = max(config.max_num_batched_tokens, config.max_num_seqs)
     buckets = make_buckets(max_num_seqs=config.max_num_seqs, max_num_tokens=most_tokens)
     return RankGraphRunner(
-        model, kv_cache, max_model_len, buckets=buckets, capture=capture, tell=tell, timeline=timeline
+        model, kv_cache, max_model_len, buckets=buckets, capture=capture, send=send, timeline=timeline
     )

@@ -14,7 +14,7 @@ import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.model_runner import GraphSteps, ModelRunner
-from slipstream.engine.rank_steps import CopyBlocks, Forward, Prepare, Replay, Score, Step, Tell, Verify
+from slipstream.engine.rank_steps import CopyBlocks, Forward, Prepare, Replay, Score, SendStep, Step, Verify
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import TokenLogprobs
 from slipstream.kernels.batch import Chunk
@@ -48,14 +48,14 @@ class RankRunner(ModelRunner):
         kv_cache: KVCache,
         max_model_len: int = 0,
         *,
-        tell: Tell,
+        send: SendStep,
         timeline: Timeline = NO_TIMELINE,
     ) -> None:
         super().__init__(model, kv_cache, max_model_len, timeline=timeline)
-        self._tell = tell
+        self._send = send
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
-        self._tell(Verify(chunks, told_checks(checks, self.config.vocab_size)))
+        self._send(Verify(chunks, told_checks(checks, self.config.vocab_size)))
         with self._timeline.span("model", f"{len(chunks)} sequences"):
             return verify_slices(self, chunks, checks)
 
@@ -63,11 +63,11 @@ class RankRunner(ModelRunner):
 class LeadingRunner(ModelRunner):
     """What rank 0 uses: every step is told before it is taken; those of `launch` the inner runner tells itself."""
 
-    def __init__(self, inner: ModelRunner, tell: Tell, explained: Callable[[RuntimeError], RuntimeError]) -> None:
+    def __init__(self, inner: ModelRunner, send: SendStep, explained: Callable[[RuntimeError], RuntimeError]) -> None:
         """`explained` says what is behind an error, such as a rank that has died."""
         super().__init__(inner.model, inner.kv_cache, inner.max_model_len)
         self.feature_tap = inner.feature_tap
-        self._inner, self._tell, self._explained = inner, tell, explained
+        self._inner, self._send, self._explained = inner, send, explained
 
     @property
     def graph_steps(self) -> GraphSteps:
@@ -78,22 +78,22 @@ class LeadingRunner(ModelRunner):
         return self._inner.expected_end
 
     def prepare(self) -> None:
-        self._tell(Prepare())
+        self._send(Prepare())
         self._inner.prepare()
 
     def close(self) -> None:
         self._inner.close()
 
     def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
-        self._tell(Forward(chunks))
+        self._send(Forward(chunks))
         return self._inner.forward(chunks)
 
     def score(self, prompts: Sequence[ScoredChunk]) -> Callable[[], list[TokenLogprobs]]:
-        self._tell(Score(prompts))
+        self._send(Score(prompts))
         return self._inner.score(prompts)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self._tell(CopyBlocks(pairs))
+        self._send(CopyBlocks(pairs))
         self._inner.copy_blocks(pairs)
 
     def launch(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> Callable[[], list[Verdict]]:

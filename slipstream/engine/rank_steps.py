@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks to do. Knows steps; not how they travel nor what becomes of them."""
+"""What rank 0 has the other ranks do. Knows steps; not how they travel nor what becomes of them."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Replay:
 
 
 Step = Prepare | Forward | Score | CopyBlocks | Verify | Replay
-Tell = Callable[[Step], None]
+SendStep = Callable[[Step], None]
 
 
-def say_nothing(step: Step) -> None:
-    """Tells nobody: other ranks are told, and a lone one has nobody to tell."""
+def send_nowhere(step: Step) -> None:
+    """For ranks that lead nobody: followers, and the only one of a model that is not split."""

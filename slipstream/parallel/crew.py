@@ -83,17 +83,17 @@ class LocalCrew:
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
 
     def make_runner(self, config: EngineConfig, timeline: Timeline = NO_TIMELINE) -> ModelRunner:
-        place, tell = _local(0, config.tensor_parallel_size), _telling(self._ring)
+        place, send = _local(0, config.tensor_parallel_size), _step_sender(self._ring)
         try:
             ranks = join(place, config, self._store)
             self._joined = True
             self._ring.unlink()
-            runner = make_runner(place.own(config), timeline=timeline, ranks=ranks, tell=tell)
+            runner = make_runner(place.own(config), timeline=timeline, ranks=ranks, send=send)
         except CheckpointError:
             raise  # every rank finds the same
         except RuntimeError as error:
             raise self._explained(error) from error
-        self._runner = LeadingRunner(runner, tell, self._explained)
+        self._runner = LeadingRunner(runner, send, self._explained)
         return self._runner
 
     def on_death(self, report: OnDeath) -> None:
@@ -160,9 +160,9 @@ class TorchrunCrew:
     def make_runner(self, config: EngineConfig, timeline: Timeline = NO_TIMELINE) -> ModelRunner:
         ranks = join(self._place, config, None)
         self._control = _control_group()
-        tell = _telling(self._control)
-        runner = make_runner(self._place.own(config), timeline=timeline, ranks=ranks, tell=tell)
-        self._runner = LeadingRunner(runner, tell, lambda error: error)
+        send = _step_sender(self._control)
+        runner = make_runner(self._place.own(config), timeline=timeline, ranks=ranks, send=send)
+        self._runner = LeadingRunner(runner, send, lambda error: error)
         return self._runner
 
     def on_death(self, report: OnDeath) -> None:
@@ -217,7 +217,7 @@ def _control_group() -> Broadcast:
     return Broadcast(group)
 
 
-def _telling(sender: Sender) -> Callable[[Step], None]:
+def _step_sender(sender: Sender) -> Callable[[Step], None]:
     return lambda step: sender.send(pickle.dumps(step, pickle.HIGHEST_PROTOCOL))
 
 

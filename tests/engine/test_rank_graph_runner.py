@@ -89,10 +89,10 @@ def _padding_writes_no_kv(monkeypatch: pytest.MonkeyPatch) -> None:
 def ranks_of(folder: Path, told: list[Step]) -> Callable[[RankGroup, Tell], ModelRunner]:
     shared = SimpleNamespace()
 
-    def make(ranks: RankGroup, tell: Tell) -> ModelRunner:
+    def make(ranks: RankGroup, send: SendStep) -> ModelRunner:
         def noting(step: Step) -> None:
             told.append(step)
-            tell(step)
+            send(step)
 
         model = load_model(folder, torch.float32, CPU, ranks=ranks)
         cache = KVCache(model.share, 120, 4, torch.float32, CPU)

@@ -12,7 +12,7 @@ from slipstream.config import EngineConfig
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import RankRunner
-from slipstream.engine.rank_steps import Tell
+from slipstream.engine.rank_steps import SendStep
 from slipstream.engine.scoring import ScoredChunk
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.kernels.batch import Chunk
@@ -34,7 +34,7 @@ def config(folder: Path, **options: Any) -> EngineConfig:
 
 
 def ranks_of(engine: EngineConfig, **options: Any):
-    return lambda ranks, tell: make_runner(engine, ranks=ranks, tell=tell, **options)
+    return lambda ranks, tell: make_runner(engine, ranks=ranks, send=send, **options)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def test_logits_are_those_of_one_rank(tmp_path: Path, entries: dict[str, Any], p
 def test_each_of_three_ranks_holds_a_third_of_weights_and_keys(folder: Path) -> None:
     runners: list[ModelRunner] = []
 
-    def make(ranks: Ranks, tell: Tell) -> ModelRunner:
-        runners.append(make_runner(config(folder), ranks=ranks, tell=tell, pack_weights=False))
+    def make(ranks: Ranks, send: SendStep) -> ModelRunner:
+        runners.append(make_runner(config(folder), ranks=ranks, send=send, pack_weights=False))
         return runners[-1]
 
     with led(3, make) as runner:
@@ -136,11 +136,11 @@ class NoisyRunner(RankRunner):
 def test_noise_on_one_rank_changes_what_is_said_but_rank_0_decides_for_all_and_nobody_waits(
     folder: Path, sampling: SamplingParams
 ) -> None:
-    def make(ranks: Ranks, tell: Tell) -> ModelRunner:
-        runner = make_runner(config(folder), ranks=ranks, tell=tell)
+    def make(ranks: Ranks, send: SendStep) -> ModelRunner:
+        runner = make_runner(config(folder), ranks=ranks, send=send)
         if ranks.shard.rank == 0:
             return runner
-        return NoisyRunner(runner.model, runner.kv_cache, runner.max_model_len, tell=tell)
+        return NoisyRunner(runner.model, runner.kv_cache, runner.max_model_len, send=send)
 
     with led(2, make) as runner:
         noisy = [Story(3, 4, sampling, mode).run(runner, num_steps=6) for mode in VerificationMode]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import LeadingRunner, take
-from slipstream.engine.rank_steps import Step, Tell, say_nothing
+from slipstream.engine.rank_steps import Step, SendStep, send_nowhere
 from slipstream.parallel.all_reduce import GroupAllReduce
 from slipstream.parallel.ranks import RankGroup
 
@@ -36,13 +36,13 @@ def led(size: int, make: MakeRunner) -> Iterator[ModelRunner]:
     """Rank 0's runner; the others follow it in threads, and must have come as far when the block ends."""
     store, inboxes = dist.HashStore(), [queue.SimpleQueue[bytes]() for _ in range(size - 1)]
 
-    def tell(step: Step | None) -> None:
+    def send(step: Step | None) -> None:
         for inbox in inboxes:
             inbox.put(pickle.dumps(step))
 
     def follow(rank: int) -> Callable[[RankGroup], None]:
         def run(ranks: RankGroup) -> None:
-            runner = make(ranks, say_nothing)
+            runner = make(ranks, send_nowhere)
             while (step := pickle.loads(inboxes[rank - 1].get(timeout=SECONDS))) is not None:
                 take(runner, step)
 
@@ -52,11 +52,11 @@ def led(size: int, make: MakeRunner) -> Iterator[ModelRunner]:
         futures: list[Future[None]] = [
             pool.submit(_on_rank, store, rank, size, follow(rank)) for rank in range(1, size)
         ]
-        inner = _on_rank(store, 0, size, lambda ranks: make(ranks, tell))
+        inner = _on_rank(store, 0, size, lambda ranks: make(ranks, send))
         try:
             yield LeadingRunner(inner, tell, lambda error: error)
         finally:
-            tell(None)
+            send(None)
             for future in futures:
                 future.result(timeout=SECONDS)
 
