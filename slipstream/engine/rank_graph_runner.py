@@ -26,7 +26,7 @@ from slipstream.kernels.gpu.verification import verify_table
 from slipstream.models.llama import LlamaModel
 from slipstream.parallel.ranks import Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
-from slipstream.sampling.sliced_verification import needs_whole_vocabulary, told_checks
+from slipstream.sampling.sliced_verification import needs_whole_vocabulary, follower_checks
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 
@@ -87,7 +87,7 @@ class RankGraphRunner(GraphRunner):
         self._send(Replay(bucket, self._taps(chunks), self._whole, told, plain, written))
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
-        self._send(Verify(chunks, told_checks(checks, self.config.vocab_size)))
+        self._send(Verify(chunks, follower_checks(checks, self.config.vocab_size)))
         return verify_slices(self, chunks, checks)
 
     def _write_logits(self, bucket: Bucket, hidden: torch.Tensor) -> None:

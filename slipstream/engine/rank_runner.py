@@ -21,7 +21,7 @@ from slipstream.kernels.batch import Chunk
 from slipstream.kernels.verification import verify_sliced
 from slipstream.models.llama import LlamaModel
 from slipstream.sampling.check import SequenceCheck, Verdict
-from slipstream.sampling.sliced_verification import AnyCheck, told_checks
+from slipstream.sampling.sliced_verification import AnyCheck, follower_checks
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 
@@ -55,7 +55,7 @@ class RankRunner(ModelRunner):
         self._send = send
 
     def verify(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
-        self._send(Verify(chunks, told_checks(checks, self.config.vocab_size)))
+        self._send(Verify(chunks, follower_checks(checks, self.config.vocab_size)))
         with self._timeline.span("model", f"{len(chunks)} sequences"):
             return verify_slices(self, chunks, checks)
 

@@ -26,7 +26,7 @@ from slipstream.sampling.vocabulary_slice import VocabularySlice
 
 @dataclass(frozen=True, slots=True)
 class ElsewhereCheck:
-    """What other ranks are told of a check that rank 0 decides alone: how many rows it has."""
+    """A check that rank 0 decides alone, as the other ranks know it: how many rows it has."""
 
     num_rows: int
 
@@ -42,8 +42,8 @@ def needs_whole_vocabulary(check: SequenceCheck, vocab_size: int) -> bool:
     return ranked or check.rules is not None or check.fill_masks is not None or sampling.logprobs
 
 
-def told_checks(checks: Sequence[SequenceCheck], vocab_size: int) -> list[AnyCheck]:
-    """What the other ranks must know."""
+def follower_checks(checks: Sequence[SequenceCheck], vocab_size: int) -> list[AnyCheck]:
+    """The checks as the other ranks get them: of those that rank 0 decides alone, only their number of rows."""
     return [
         ElsewhereCheck(len(check.draft) + 1) if needs_whole_vocabulary(check, vocab_size) else check for check in checks
     ]
@@ -51,14 +51,14 @@ def told_checks(checks: Sequence[SequenceCheck], vocab_size: int) -> list[AnyChe
 
 def verify_sliced(
     logits: torch.Tensor,  # [num_rows, slice] fp32, this rank's
-    checks: Sequence[AnyCheck],  # rank 0: SequenceChecks; other ranks: what told_checks made of them
+    checks: Sequence[AnyCheck],  # rank 0: SequenceChecks; other ranks: what follower_checks made of them
     vocabulary: VocabularySlice,
     verify_whole: Callable[[torch.Tensor, Sequence[SequenceCheck]], list[Verdict]] = verify,
     decide: Decide | None = None,
 ) -> list[Verdict]:
     """One verdict per check on rank 0; on other ranks what they say is not to be used."""
     told = [
-        check if isinstance(check, ElsewhereCheck) else told_checks([check], vocabulary.vocab_size)[0]
+        check if isinstance(check, ElsewhereCheck) else follower_checks([check], vocabulary.vocab_size)[0]
         for check in checks
     ]
     elsewhere = [index for index, check in enumerate(told) if isinstance(check, ElsewhereCheck)]

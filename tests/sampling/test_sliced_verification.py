@@ -18,7 +18,7 @@ from slipstream.sampling.sliced_verification import (
     AnyCheck,
     ElsewhereCheck,
     decide_by_statistics,
-    told_checks,
+    follower_checks,
     verify_sliced,
 )
 from slipstream.sampling.token_rules import make_token_rules
@@ -42,7 +42,7 @@ def slice_of(logits: torch.Tensor, ranks: RankGroup) -> tuple[torch.Tensor, Voca
 def verdicts_of_rank_0(size: int, logits: torch.Tensor, checks: list[SequenceCheck]) -> list[Verdict]:
     def run(ranks: RankGroup) -> list[Verdict]:
         ours, vocabulary = slice_of(logits, ranks)
-        told: list[AnyCheck] = list(checks) if ranks.shard.rank == 0 else told_checks(checks, logits.shape[1])
+        told: list[AnyCheck] = list(checks) if ranks.shard.rank == 0 else follower_checks(checks, logits.shape[1])
         return verify_sliced(ours, told, vocabulary)
 
     return on_ranks(size, run)[0]
@@ -69,7 +69,7 @@ def test_a_rank_without_tokens_changes_nothing() -> None:
 def test_statistics_alone_decide_what_needs_no_more() -> None:
     source = RandomChecks(2, 300)
     checks = [source.check(params) for params in (*SLICED, *SLICED)]
-    assert told_checks(checks, 300) == checks
+    assert follower_checks(checks, 300) == checks
     logits = source.logits(checks)
 
     def run(ranks: RankGroup) -> tuple[list[list[int]], int]:
@@ -109,7 +109,7 @@ def test_only_rank_0_knows_rules_masks_and_who_asked_for_log_probabilities() -> 
     ruled = replace(source.check(penalised), rules=make_token_rules(penalised, [3, 4, 5], 2, ()))
     asked = source.check(SamplingParams(temperature=0.0, logprobs=True, num_top_logprobs=2))
     checks = [source.check(PLAIN[0]), ruled, asked, source.check(LIMITED[0])]
-    told = told_checks(checks, 200)
+    told = follower_checks(checks, 200)
     assert [type(check) for check in told] == [SequenceCheck, ElsewhereCheck, ElsewhereCheck, ElsewhereCheck]
     logits = source.logits(checks)
     expected, found = verify(logits, checks), verdicts_of_rank_0(2, logits, checks)
