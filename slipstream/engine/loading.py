@@ -30,7 +30,7 @@ def make_runner(
     """Loads the model, decides how many KV blocks it gets, and sets the math library's threads.
 
     `pack_weights` only changes speed (see layers/linear.py). Of several ranks each loads its part, and rank 0 tells the
-    others by `tell` what to do.
+    others by `send` what to do.
     """
     device, dtype = _device(config), _dtype(config)
     if device.type == "cpu":
@@ -49,7 +49,7 @@ def make_runner(
     except RuntimeError as error:  # how torch tells that memory ran out, on any device
         raise ValueError(f"no memory for {num_blocks} KV blocks on {config.device}: {_first_line(error)}") from error
     if ranks.shard.size > 1:
-        runner = _rank_runner(model, kv_cache, max_model_len, config, tell, timeline)
+        runner = _rank_runner(model, kv_cache, max_model_len, config, send, timeline)
     else:
         runner = _runner(model, kv_cache, max_model_len, config, timeline)
     if config.features is not None:
@@ -73,7 +73,7 @@ def _rank_runner(
     if model.embedding.device.type == "cuda" and config.cuda_graphs:
         from slipstream.engine.rank_graph_runner import make_rank_graph_runner  # Triton is for GPUs only
 
-        return make_rank_graph_runner(model, kv_cache, max_model_len, config, tell, timeline)
+        return make_rank_graph_runner(model, kv_cache, max_model_len, config, send, timeline)
     return RankRunner(model, kv_cache, max_model_len, send=send, timeline=timeline)
 
 

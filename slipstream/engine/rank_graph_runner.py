@@ -83,8 +83,8 @@ class RankGraphRunner(GraphRunner):
         vocab_size = self.config.vocab_size
         self._whole = any(needs_whole_vocabulary(check, vocab_size) for check in checks)
         plain = needs is Needs.MATCH
-        told, written = needs.value if checks else "", self._buffers.written(bucket, plain)
-        self._send(Replay(bucket, self._taps(chunks), self._whole, told, plain, written))
+        needed, written = needs.value if checks else "", self._buffers.written(bucket, plain)
+        self._send(Replay(bucket, self._taps(chunks), self._whole, needed, plain, written))
 
     def _verify_eagerly(self, chunks: Sequence[Chunk], checks: Sequence[SequenceCheck]) -> list[Verdict]:
         self._send(Verify(chunks, follower_checks(checks, self.config.vocab_size)))

@@ -61,7 +61,7 @@ class RankRunner(ModelRunner):
 
 
 class LeadingRunner(ModelRunner):
-    """What rank 0 uses: every step is told before it is taken; those of `launch` the inner runner tells itself."""
+    """What rank 0 uses: it sends every step before it takes it; the inner runner sends those of `launch` itself."""
 
     def __init__(self, inner: ModelRunner, send: SendStep, explained: Callable[[RuntimeError], RuntimeError]) -> None:
         """`explained` says what is behind an error, such as a rank that has died."""
@@ -118,7 +118,7 @@ class LeadingRunner(ModelRunner):
 
 
 def take(runner: ModelRunner, step: Step) -> None:
-    """Another rank's part of what rank 0 has told."""
+    """Another rank's part of a step that rank 0 has sent."""
     match step:
         case Prepare():
             runner.prepare()
@@ -131,5 +131,5 @@ def take(runner: ModelRunner, step: Step) -> None:
         case Verify(chunks, checks):
             verify_slices(runner, chunks, checks)
         case Replay():
-            assert isinstance(runner, Replays), "only a runner with graphs is told to replay them"
+            assert isinstance(runner, Replays), "only a runner with graphs is asked to replay them"
             runner.replay(step)

@@ -1,4 +1,4 @@
-"""The processes that hold one model, seen from rank 0: how they start, are told, die and end. Knows no requests."""
+"""The processes that hold one model, seen from rank 0: how they start, follow, die and end. Knows no requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slipstream.parallel.ring import RingWriter
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 _LOG = logging.getLogger(__name__)
-END_SECONDS = 5.0  # for a rank to end by itself once it was told
+END_SECONDS = 5.0  # for a rank to end by itself once it was asked
 LAST_RESORT_SECONDS = 30.0  # for the service to end once a rank has died; more than it drains
 LOAD_SECONDS = 5.0  # the same while the model loads, when nobody is served
 EXPLAIN_SECONDS = 1.0  # in which a rank that broke a connection by dying is seen to be dead
@@ -42,7 +42,7 @@ class Crew(Protocol):
         """Loads the model on all ranks. What it returns drives them all."""
 
     def on_death(self, report: OnDeath) -> None:
-        """Calls `report` once, from any thread, when a rank ends before it is told to."""
+        """Calls `report` once, from any thread, when a rank ends before it was asked to."""
 
     def close(self) -> None:
         """Ends the other ranks."""
@@ -100,7 +100,7 @@ class LocalCrew:
         self._report = report
 
     def close(self) -> None:
-        """Whoever does not end when told is killed: it may be waiting for a step that will not come."""
+        """A rank that does not end when asked is killed: it may be waiting for a step that will not come."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -230,4 +230,4 @@ def _send_stop(sender: Sender) -> None:
     try:
         sender.send(pickle.dumps(None))
     except RuntimeError as error:  # they are beyond hearing, and will be ended otherwise
-        _LOG.debug("could not tell the ranks to end: %s", error)
+        _LOG.debug("could not ask the ranks to end: %s", error)
