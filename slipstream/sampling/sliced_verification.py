@@ -57,13 +57,13 @@ def verify_sliced(
     decide: Decide | None = None,
 ) -> list[Verdict]:
     """One verdict per check on rank 0; on other ranks what they say is not to be used."""
-    told = [
+    seen = [
         check if isinstance(check, ElsewhereCheck) else follower_checks([check], vocabulary.vocab_size)[0]
         for check in checks
     ]
-    elsewhere = [index for index, check in enumerate(told) if isinstance(check, ElsewhereCheck)]
-    sliced = [(index, check) for index, check in enumerate(told) if isinstance(check, SequenceCheck)]
-    rows = _rows(told)
+    elsewhere = [index for index, check in enumerate(seen) if isinstance(check, ElsewhereCheck)]
+    sliced = [(index, check) for index, check in enumerate(seen) if isinstance(check, SequenceCheck)]
+    rows = _rows(seen)
     verdicts: dict[int, Verdict] = {}
     if elsewhere:
         gathered = vocabulary.whole(logits[_joined(rows, elsewhere)])
