@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
+import torch
 
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.errors import CheckpointError
 from slipstream.exchange import LAW_TOTAL, DraftToken, LawKind, SparseLaw
 from slipstream.kernels.batch import Chunk
 from slipstream.request import SamplingParams, VerificationMode
@@ -22,7 +24,10 @@ LAWS = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_k=
 
 
 def warm_up(runner: ModelRunner) -> None:
-    """Prefill, decoding, and verification of drafts for each kind of law, alone and together."""
+    """Prefill, decoding, and verification of drafts for each kind of law, alone and together.
+
+    Raises CheckpointError if the model computes no numbers: every answer would be token 0 for ever.
+    """
     runner.prepare()
     cache = runner.kv_cache
     room = min(NUM_TOKENS, runner.max_model_len, cache.num_blocks * cache.block_size)
@@ -31,11 +36,19 @@ def warm_up(runner: ModelRunner) -> None:
         return
     prompt = room - num_drafts - 1
     blocks = range(-(-room // cache.block_size))
-    runner.forward([Chunk([0] * prompt, 0, blocks, num_logits=1)])
+    _check_numbers(runner.forward([Chunk([0] * prompt, 0, blocks, num_logits=1)]))
     checks = list(_checks(prompt + 1, num_drafts))
     for group in ([_check(LAWS[0], VerificationMode.RATIO, prompt + 1, ())], *([check] for check in checks), checks):
         chunks = [Chunk([0] * (len(one.draft) + 1), prompt, blocks, num_logits=len(one.draft) + 1) for one in group]
         runner.verify(chunks, group)
+
+
+def _check_numbers(logits: torch.Tensor) -> None:
+    if not bool(logits.amax() < torch.inf):  # nor is nan
+        raise CheckpointError(
+            "the model's logits are no numbers; its weights are broken, or too large for the dtype: fetch them again, "
+            "or try another --dtype"
+        )
 
 
 def _checks(base: int, num_drafts: int) -> Iterator[SequenceCheck]:

@@ -44,7 +44,7 @@ class TokenChoice:
         logits: torch.Tensor,  # [num_rows, draft vocab] fp32
         rows: Sequence[Row],
     ) -> list[Proposal]:
-        return self._draw(self._over_target_ids(logits), rows) if rows else []
+        return self._draw(self._over_target_ids(_numbers(logits)), rows) if rows else []
 
     def _over_target_ids(self, logits: torch.Tensor) -> torch.Tensor:
         """[num_rows, draft vocab] to [num_rows, target ids]: -inf where the drafter has no opinion."""
@@ -95,6 +95,12 @@ class TokenChoice:
         )
         laws = (as_law(*row_law) for row_law in zip(token_ids, counts, strict=True))
         return [DraftToken(int(token_id), LawKind.SPARSE, law) for token_id, law in zip(drawn, laws, strict=True)]
+
+
+def _numbers(logits: torch.Tensor) -> torch.Tensor:
+    """A row that overflowed has no opinion, and drafts in vain; whoever shares the step does not go down with it."""
+    broken = ~logits.amax(-1, keepdim=True).isfinite()
+    return logits.masked_fill(broken, 0.0) if logits.is_cuda or bool(broken.any()) else logits
 
 
 def _probabilities(shaped: torch.Tensor, token_ids: Sequence[int]) -> list[float]:

@@ -11,6 +11,7 @@ import torch
 from slipstream.config import EngineConfig
 from slipstream.engine.loading import make_runner
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.errors import CheckpointError
 from slipstream.kernels.batch import Chunk
 from tests.tiny_models import make_checkpoint
 from verifier_svc.config import VerifierConfig
@@ -46,6 +47,15 @@ def test_prefill_decoding_and_drafts_of_every_law_are_run(model: Path, monkeypat
 def test_the_smallest_cache_is_warmed_up_as_far_as_it_goes(model: Path, limits: dict[str, int]) -> None:
     warm_up(make_runner(config(model, **limits)))
     warm_up(make_runner(config(model, max_model_len=1)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_that_computes_no_numbers_is_refused(model: Path, value: float) -> None:
+    runner = make_runner(config(model))
+    with torch.no_grad():
+        runner.model.embedding.fill_(value)
+    with pytest.raises(CheckpointError, match="no numbers"):
+        warm_up(runner)
 
 
 def test_the_context_after_it_is_computed_as_if_it_had_not_been(model: Path) -> None:

@@ -66,5 +66,22 @@ def test_a_row_with_nothing_left_that_it_knows_drafts_what_it_would_without_rule
     assert third.outcomes == (5, 2)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("mode", VerificationMode)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_that_overflowed_drafts_in_vain_and_harms_no_other(
+    value: float, mode: VerificationMode, temperature: float
+) -> None:
+    logits = torch.cat([LOGITS, LOGITS, torch.full_like(LOGITS, -torch.inf)])
+    logits[1, 2] = value
+    rows = [row(temperature, mode)] * 3
+    whole, *broken = choice().choose(logits, rows)
+    (alone,) = choice().choose(LOGITS, rows[:1])
+    assert (whole.token.token_id, whole.outcomes) == (alone.token.token_id, alone.outcomes)
+    for one in broken:
+        assert one.token.token_id in IDS
+        assert one.token.law is None or int(one.token.law.counts.sum()) == LAW_TOTAL
+
+
 def test_no_rows_need_no_tokens() -> None:
     assert choice().choose(torch.empty(0, 4), []) == []
