@@ -15,7 +15,7 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.buckets import Bucket, make_buckets
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_graph_runner import AgreedCapture, RankGraphRunner
-from slipstream.engine.rank_steps import Replay, Step, Tell, Verify
+from slipstream.engine.rank_steps import Replay, SendStep, Step, Verify
 from slipstream.kernels import rotary
 from slipstream.kernels.batch import Chunk
 from slipstream.kernels.gpu.check_table import Needs
@@ -86,17 +86,17 @@ def _padding_writes_no_kv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotary, "write_kv", write_real)
 
 
-def ranks_of(folder: Path, told: list[Step]) -> Callable[[RankGroup, Tell], ModelRunner]:
+def ranks_of(folder: Path, sent: list[Step]) -> Callable[[RankGroup, SendStep], ModelRunner]:
     shared = SimpleNamespace()
 
     def make(ranks: RankGroup, send: SendStep) -> ModelRunner:
         def noting(step: Step) -> None:
-            told.append(step)
+            sent.append(step)
             send(step)
 
         model = load_model(folder, torch.float32, CPU, ranks=ranks)
         cache = KVCache(model.share, 120, 4, torch.float32, CPU)
-        options = {"buckets": BUCKETS, "capture": EagerCapture(), "tell": noting, "shared": shared}
+        options = {"buckets": BUCKETS, "capture": EagerCapture(), "send": noting, "shared": shared}
         return CpuRankGraphRunner(model, cache, 96, **options)
 
     return make
@@ -112,23 +112,23 @@ def plain_runner(folder: Path) -> ModelRunner:
 def test_replayed_steps_write_the_text_of_one_rank(
     folder: Path, sampling: SamplingParams, mode: VerificationMode
 ) -> None:
-    told: list[Step] = []
-    with led(2, ranks_of(folder, told)) as runner:
+    sent: list[Step] = []
+    with led(2, ranks_of(folder, sent)) as runner:
         text = Story(3, 4, sampling, mode).run(runner)
     assert text == Story(3, 4, sampling, mode).run(plain_runner(folder))
-    replays = [step for step in told if isinstance(step, Replay)]
-    assert len(replays) == len(told) == 4
+    replays = [step for step in sent if isinstance(step, Replay)]
+    assert len(replays) == len(sent) == 4
     assert {step.whole for step in replays} == {sampling in (LIMITED, RULED)}
 
 
 def test_a_step_beyond_the_largest_bucket_is_taken_by_all_without_a_graph(folder: Path) -> None:
-    told: list[Step] = []
+    sent: list[Step] = []
     chunks = [Chunk([5 + i % 90 for i in range(70)], 0, range(20), 1)]
     checks = [Story(1, 0)._check(0, ())]
-    with led(2, ranks_of(folder, told)) as runner:
+    with led(2, ranks_of(folder, sent)) as runner:
         verdicts = runner.verify(chunks, checks)
     assert verdicts == plain_runner(folder).verify(chunks, checks)
-    assert [type(step) for step in told] == [Verify]
+    assert [type(step) for step in sent] == [Verify]
 
 
 def test_all_ranks_stop_capturing_when_the_memory_of_one_is_used_up() -> None:

@@ -34,7 +34,7 @@ def config(folder: Path, **options: Any) -> EngineConfig:
 
 
 def ranks_of(engine: EngineConfig, **options: Any):
-    return lambda ranks, tell: make_runner(engine, ranks=ranks, send=send, **options)
+    return lambda ranks, send: make_runner(engine, ranks=ranks, send=send, **options)
 
 
 @pytest.fixture(scope="module")

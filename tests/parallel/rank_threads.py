@@ -14,13 +14,13 @@ import torch.distributed as dist
 
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.rank_runner import LeadingRunner, take
-from slipstream.engine.rank_steps import Step, SendStep, send_nowhere
+from slipstream.engine.rank_steps import SendStep, Step, send_nowhere
 from slipstream.parallel.all_reduce import GroupAllReduce
 from slipstream.parallel.ranks import RankGroup
 
 SECONDS = 20
 Result = TypeVar("Result")
-MakeRunner = Callable[[RankGroup, Tell], ModelRunner]
+MakeRunner = Callable[[RankGroup, SendStep], ModelRunner]
 
 
 def on_ranks(size: int, run: Callable[[RankGroup], Result]) -> list[Result]:
@@ -54,7 +54,7 @@ def led(size: int, make: MakeRunner) -> Iterator[ModelRunner]:
         ]
         inner = _on_rank(store, 0, size, lambda ranks: make(ranks, send))
         try:
-            yield LeadingRunner(inner, tell, lambda error: error)
+            yield LeadingRunner(inner, send, lambda error: error)
         finally:
             send(None)
             for future in futures:
