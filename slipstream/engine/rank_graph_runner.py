@@ -26,7 +26,7 @@ from slipstream.kernels.gpu.verification import verify_table
 from slipstream.models.llama import LlamaModel
 from slipstream.parallel.ranks import Ranks
 from slipstream.sampling.check import SequenceCheck, Verdict
-from slipstream.sampling.sliced_verification import needs_whole_vocabulary, follower_checks
+from slipstream.sampling.sliced_verification import follower_checks, needs_whole_vocabulary
 from slipstream.timeline import NO_TIMELINE, Timeline
 
 

@@ -57,7 +57,7 @@ def _end_with_rank_0() -> None:
 
 
 def _end_in_error(place: Place, error: Exception) -> None:
-    """An error that an operator can mend is one line, as rank 0 prints it; if rank 0 is gone there is nothing to say."""
+    """What an operator can mend is one line, as rank 0 prints it; if rank 0 is gone there is nothing to say."""
     parent = parent_process()
     if parent is not None and parent.is_alive():
         mendable = isinstance(error, ValueError | OSError | CheckpointError)
