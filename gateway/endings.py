@@ -9,7 +9,7 @@ from gateway.request_log import log_ended, outcome_of
 from gateway.request_spans import RequestSpans
 from gateway.session import Ended
 from gateway.watch.feed import Feed
-from gateway.watch.streams import tell_end
+from gateway.watch.streams import publish_end
 
 
 def note_end(ended: Ended, output: Output, spans: RequestSpans, feed: Feed) -> None:
@@ -19,4 +19,4 @@ def note_end(ended: Ended, output: Output, spans: RequestSpans, feed: Feed) -> N
     timings = ledger.timings(now)
     log_ended(spans.request_id, ledger.tenant, outcome, ledger.usage, timings, sample=output.index)
     spans.ended(output.index, outcome, ledger.usage, timings)
-    tell_end(feed, spans.request_id, output.index, outcome)
+    publish_end(feed, spans.request_id, output.index, outcome)

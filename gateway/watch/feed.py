@@ -1,4 +1,4 @@
-"""Events, told to who looks at present. Knows viewers; not what the events say, and no HTTP."""
+"""Events, published to whoever watches at present. Knows viewers; not what the events say, and no HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Event = Mapping[str, Any]  # becomes one JSON object
 
 
 class Viewer:
-    """One who looks: a bounded queue. Who does not keep up is let go, and nobody waits for them."""
+    """One watcher and its bounded queue. A watcher that does not keep up is dropped; nobody waits for it."""
 
     def __init__(self, max_unsent: int) -> None:
         self.is_dropped = False
@@ -36,7 +36,7 @@ class Viewer:
         self._wake.set()
 
     def end(self) -> None:
-        """What waits is not told any more."""
+        """What still waits is not sent any more."""
         self._is_over = True
         self._unsent.clear()
         self._wake.set()
@@ -64,13 +64,13 @@ class Feed:
         """Whether an event is worth making at all."""
         return bool(self._viewers)
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         for viewer in self._viewers:
             viewer.put(event)
 
     @contextmanager
     def viewing(self) -> Iterator[Viewer]:
-        """Raises Exhausted if too many look already."""
+        """Raises Exhausted if too many watch already."""
         if len(self._viewers) >= self._max_viewers:
             raise Exhausted(f"{len(self._viewers)} viewers watch already, the most there may be; close one")
         viewer = Viewer(self._max_unsent)
@@ -81,6 +81,6 @@ class Feed:
             self._viewers.remove(viewer)
 
     def end(self) -> None:
-        """Lets all go: the gateway ends."""
+        """Drops all viewers: the gateway ends."""
         for viewer in self._viewers:
             viewer.end()

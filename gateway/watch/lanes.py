@@ -1,4 +1,4 @@
-"""What is told of the work of verifiers and drafters: when each step began and ended. Knows messages, no request."""
+"""Events of the work of verifiers and drafters: when each step began and ended. Knows messages, no request."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class WatchedDialect(Generic[ReceiverT, ItemT]):
 
     def dispatch(self, message: Any, receivers: Mapping[int, ReceiverT]) -> StepReport | None:
         if self._feed.is_watched:
-            self._tell(message)
+            self._publish(message)
         return self._dialect.dispatch(message, receivers)
 
-    def _tell(self, message: Any) -> None:
+    def _publish(self, message: Any) -> None:
         kind = message.WhichOneof("message")
         if kind == "commits" and message.commits.commits:
-            self._tell_step(message.commits)
+            self._publish_step(message.commits)
         elif kind == "drafts":
-            self._tell_batch(message.drafts)
+            self._publish_batch(message.drafts)
 
-    def _tell_step(self, batch: Any) -> None:
+    def _publish_step(self, batch: Any) -> None:
         step = batch.step
         self._feed.tell(
             self._work(VERIFY, step.step_us)
@@ -72,7 +72,7 @@ class WatchedDialect(Generic[ReceiverT, ItemT]):
             }
         )
 
-    def _tell_batch(self, batch: Any) -> None:
+    def _publish_batch(self, batch: Any) -> None:
         """Held beyond what it computed, a batch waited for the drafter to be free."""
         wait_us = max(0, batch.held_us - batch.draft_us)
         self._feed.tell(self._work(DRAFT, batch.draft_us) | {"paths": len(batch.drafts), "wait_us": wait_us})

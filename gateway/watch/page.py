@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.watch.feed import Event, Feed, Viewer
 from gateway.watch.key import require_key
 
-WRITE_SECONDS: Final = 0.05  # between two writes to one viewer: events that come closer are told together
+WRITE_SECONDS: Final = 0.05  # between two writes to one viewer: events that come closer together share a write
 QUIET_SECONDS: Final = 10.0  # without an event, until something is written that finds out whether the viewer is there
 PATIENCE_SECONDS: Final = 5.0  # with a viewer whose connection takes nothing
 
@@ -62,7 +62,7 @@ class WatchPage:
             response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "text/event-stream; charset=utf-8"})
             await response.prepare(request)
             try:
-                await _tell(response, viewer)
+                await _write(response, viewer)
             except TimeoutError:
                 if request.transport is not None:
                     request.transport.abort()  # the end of the response could not be told
@@ -74,7 +74,7 @@ def event_text(batch: Iterable[Event]) -> bytes:
     return f"data: {json.dumps(list(batch), separators=(',', ':'))}\n\n".encode()
 
 
-async def _tell(response: web.StreamResponse, viewer: Viewer) -> None:
+async def _write(response: web.StreamResponse, viewer: Viewer) -> None:
     """Raises TimeoutError if the viewer does not read."""
     await _write(response, _NOTHING)  # the headers leave with it
     async for batch in viewer.batches(QUIET_SECONDS):

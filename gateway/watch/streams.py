@@ -1,4 +1,4 @@
-"""What is told of running requests: each pass with its text, and the end. Knows commits and a feed; no viewer."""
+"""Events of running requests: each pass with its text, and the end. Knows commits and a feed; no viewer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CommitText(Protocol):
 
 
 class WatchedText:
-    """Text as `text` makes it; who looks sees it too."""
+    """Text as `text` makes it, also published to whoever watches."""
 
     def __init__(self, text: CommitText, feed: Feed, request: SequenceRequest, model: str) -> None:
         self._text = text
@@ -35,10 +35,10 @@ class WatchedText:
     def feed(self, commit: Commit) -> tuple[str, list[int]]:
         text, lengths = self._text.feed(commit)
         if self._feed.is_watched:
-            self._tell(commit, text, lengths)
+            self._publish(commit, text, lengths)
         return text, lengths
 
-    def _tell(self, commit: Commit, text: str, lengths: list[int]) -> None:
+    def _publish(self, commit: Commit, text: str, lengths: list[int]) -> None:
         """Whoever comes late needs no earlier event to make sense of this one."""
         request = self._request
         self._feed.tell(
@@ -58,9 +58,9 @@ class WatchedText:
         )
 
 
-def tell_end(feed: Feed, request_id: str, sample: int, outcome: str) -> None:
+def publish_end(feed: Feed, request_id: str, sample: int, outcome: str) -> None:
     if feed.is_watched:
-        feed.tell({"kind": "end", "stream": stream_name(request_id, sample), "outcome": outcome})
+        feed.publish({"kind": "end", "stream": stream_name(request_id, sample), "outcome": outcome})
 
 
 def stream_name(request_id: str, sample: int) -> str:

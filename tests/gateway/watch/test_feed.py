@@ -14,16 +14,16 @@ NEVER = 60.0
 
 async def test_nobody_looks_and_nothing_is_kept() -> None:
     feed = Feed()
-    feed.tell({"n": 1})
+    feed.publish({"n": 1})
     assert not feed.is_watched
 
 
 async def test_all_viewers_get_what_comes_while_they_look() -> None:
     feed = Feed()
     with feed.viewing() as first:
-        feed.tell({"n": 1})
+        feed.publish({"n": 1})
         with feed.viewing() as second:
-            feed.tell({"n": 2})
+            feed.publish({"n": 2})
             assert await anext(first.batches(NEVER)) == [{"n": 1}, {"n": 2}]
             assert await anext(second.batches(NEVER)) == [{"n": 2}]
     assert not feed.is_watched
@@ -34,7 +34,7 @@ async def test_a_full_viewer_is_dropped_and_the_others_are_not() -> None:
     with feed.viewing() as slow, feed.viewing() as quick:
         got: list[Event] = []
         for n in range(3):
-            feed.tell({"n": n})
+            feed.publish({"n": n})
             got += await anext(quick.batches(NEVER))
         assert slow.is_dropped
         assert [batch async for batch in slow.batches(NEVER)] == []

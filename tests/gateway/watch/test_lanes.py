@@ -28,7 +28,7 @@ async def told(*messages: Any) -> list[Event]:
     with feed.viewing() as viewer:
         for message in messages:
             dialect.dispatch(message, {})
-        feed.tell({"kind": "last"})
+        feed.publish({"kind": "last"})
         *events, _ = await anext(viewer.batches(60.0))
     assert inner.dispatched == [messages[0], *messages]
     return events

@@ -90,7 +90,7 @@ async def test_a_viewer_that_does_not_read_is_cut_off_and_slows_no_stream(monkey
         for _ in range(200):  # more than sockets hold
             if not gateway.feed.is_watched:
                 break
-            gateway.feed.tell({"kind": "noise", "text": "x" * 100_000})
+            gateway.feed.publish({"kind": "noise", "text": "x" * 100_000})
             await asyncio.sleep(0.02)
         await eventually(lambda: not gateway.feed.is_watched)
         verifier.finish(verifier.opens[0].sequence_id, 3, ids("!"))

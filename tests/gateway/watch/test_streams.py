@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.watch.feed import Feed
-from gateway.watch.streams import WatchedText, pieces, tell_end
+from gateway.watch.streams import WatchedText, pieces, publish_end
 from slipstream.exchange import Commit
 from slipstream.request import SamplingParams, SequenceRequest
 
@@ -44,7 +44,7 @@ async def test_nothing_is_made_while_nobody_looks() -> None:
     assert text.feed(Commit(1, 1, (65,))) == ("A", [1])
     with feed.viewing() as viewer:
         text.feed(Commit(1, 2, (66,)))
-        tell_end(feed, "r", 0, "STOP")
+        publish_end(feed, "r", 0, "STOP")
         shown, end = await anext(viewer.batches(60.0))
     assert (shown["pieces"], shown["stream"], shown["tenant"], shown["model"]) == ([("B", "plain")], "r/0", "t", "m")
     assert end == {"kind": "end", "stream": "r/0", "outcome": "STOP"}
