@@ -27,23 +27,23 @@ class Output:
         self._text = text
         self.ledger = ledger
         self.stream = stream
-        self._charge = charge  # is told of every token
+        self._charge = charge  # called with the number of tokens of each commit
         self._prompt = prompt
         self.index = index  # which of the request's samples
 
     @property
     def awaits_prompt(self) -> bool:
-        """Whether a part of the prompt is still to be told."""
-        return not self._prompt.is_told
+        """Whether a part of the prompt is still to be sent."""
+        return not self._prompt.is_complete
 
     def begin(self) -> None:
-        """Tells of the prompt what is known before it is computed."""
-        self._tell_prompt(self._prompt.begin())
+        """Sends what is known of the prompt before it is computed."""
+        self._send_prompt(self._prompt.begin())
 
     def publish_prompt(self, scores: PromptLogprobs) -> None:
-        self._tell_prompt(self._prompt.add(scores))
+        self._send_prompt(self._prompt.add(scores))
 
-    def _tell_prompt(self, parts: Iterable[PromptPart]) -> None:
+    def _send_prompt(self, parts: Iterable[PromptPart]) -> None:
         for part in parts:
             self.stream.put(Delta(index=self.index, prompt=part))
 

@@ -32,13 +32,13 @@ def test_text_and_ids_are_told_at_once_if_nothing_must_be_computed() -> None:
     echo = PromptEcho(IDS, TOKENIZER, echo=True)
     (part,) = echo.begin()
     assert (part.text, tuple(part.token_ids), part.logprobs) == ("Hé, you", IDS, None)
-    assert echo.is_told
+    assert echo.is_complete
 
 
 def test_nothing_is_told_to_who_did_not_ask() -> None:
     echo = PromptEcho(IDS, TOKENIZER)
     assert list(echo.begin()) == list(echo.add(scores(1, [-1.0]))) == []
-    assert echo.is_told
+    assert echo.is_complete
 
 
 def test_log_probabilities_come_with_their_tokens_and_the_first_token_has_none() -> None:
@@ -61,7 +61,7 @@ def test_what_is_scored_again_after_a_move_is_told_once() -> None:
     assert (told.text, tuple(told.token_ids)) == ("", IDS)
     assert told.logprobs is not None
     assert told.logprobs.logprobs.tolist() == values
-    assert echo.is_told
+    assert echo.is_complete
 
 
 @pytest.mark.parametrize("logprobs", [False, True])
