@@ -24,13 +24,13 @@ class CompletionText:
 
     def feed(self, commit: Commit) -> tuple[str, list[int]]:
         """The text that became certain, and how many characters of it each token made so; the end's rest follows."""
-        pieces = [self._matcher.feed(self._detokenizer.feed(token_id)).text for token_id in self._told(commit)]
+        pieces = [self._matcher.feed(self._detokenizer.feed(token_id)).text for token_id in self._visible(commit)]
         lengths = [len(piece) for piece in pieces] + [0] * (len(commit.token_ids) - len(pieces))
         if commit.finish_reason is not FinishReason.NONE:
             pieces += [self._matcher.feed(self._detokenizer.finish()).text, self._matcher.finish()]
         return "".join(pieces), lengths
 
-    def _told(self, commit: Commit) -> tuple[int, ...]:
+    def _visible(self, commit: Commit) -> tuple[int, ...]:
         hidden = _ends_with_stop_token(commit) and not self._include_stop
         return commit.token_ids[:-1] if hidden else commit.token_ids
 
