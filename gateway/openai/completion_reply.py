@@ -25,22 +25,22 @@ class CompletionReply:
 
     def whole(self, index: int, delta: Delta) -> dict[str, Any]:
         prompt = delta.prompt if self._echo else None
-        told = [self._told(index, prompt), self._told(index, delta)]
+        logprobs = [self._logprobs_of(index, prompt), self._logprobs_of(index, delta)]
         return {
             "index": index,
             "text": (prompt.text if prompt else "") + delta.text,
-            "logprobs": _joined([one for one in told if one is not None]),
+            "logprobs": _joined([one for one in logprobs if one is not None]),
             "finish_reason": finish_name(delta.finish_reason),
         }
 
     def pieces(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
         if delta.prompt is not None and self._echo:
-            yield _piece(index, delta.prompt.text, self._told(index, delta.prompt))
+            yield _piece(index, delta.prompt.text, self._logprobs_of(index, delta.prompt))
         if delta.text or delta.token_ids or delta.finish_reason is not FinishReason.NONE:
             finish = finish_name(delta.finish_reason)
-            yield _piece(index, delta.text, self._told(index, delta), finish)
+            yield _piece(index, delta.text, self._logprobs_of(index, delta), finish)
 
-    def _told(self, index: int, part: Delta | PromptPart | None) -> dict[str, Any] | None:
+    def _logprobs_of(self, index: int, part: Delta | PromptPart | None) -> dict[str, Any] | None:
         if part is None or not self._wants_logprobs:
             return None
         logprobs = self._logprobs.setdefault(index, CompletionLogprobs(self._tokenizer))
