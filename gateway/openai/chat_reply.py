@@ -35,9 +35,9 @@ class ChatReply:
 
     def whole(self, index: int, delta: Delta) -> dict[str, Any]:
         reader = self._make_reader()
-        told = [*reader.feed(delta.text), *reader.finish()]
-        text = "".join(one for one in told if isinstance(one, str))
-        calls = [_told(one) for one in told if isinstance(one, Call)]
+        parts = [*reader.feed(delta.text), *reader.finish()]
+        text = "".join(one for one in parts if isinstance(one, str))
+        calls = [_tool_call(one) for one in parts if isinstance(one, Call)]
         message = {"content": text.strip() or None, "tool_calls": calls} if calls else {"content": text}
         return {
             "index": index,
@@ -52,9 +52,9 @@ class ChatReply:
             choice = self._choices[index] = _Choice(self._make_reader())
             yield _piece(index, {"role": "assistant", "content": ""})
         is_last = delta.finish_reason is not FinishReason.NONE
-        told = [*choice.reader.feed(delta.text), *(choice.reader.finish() if is_last else ())]
+        parts = [*choice.reader.feed(delta.text), *(choice.reader.finish() if is_last else ())]
         logprobs = self._logprobs(delta)
-        for content in _contents(told, choice) or ([{"content": ""}] if logprobs else []):
+        for content in _contents(parts, choice) or ([{"content": ""}] if logprobs else []):
             yield _piece(index, content, logprobs=logprobs)
             logprobs = None  # once, with the first
         if is_last:
@@ -64,18 +64,18 @@ class ChatReply:
         return chat_logprobs(self._tokenizer, delta.token_ids, delta.logprobs)
 
 
-def _contents(told: Iterable[str | Call], choice: _Choice) -> list[dict[str, Any]]:
+def _contents(parts: Iterable[str | Call], choice: _Choice) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
-    for one in told:
+    for one in parts:
         if isinstance(one, str):
             contents.append({"content": one})
         else:
-            contents.append({"tool_calls": [{"index": choice.num_calls} | _told(one)]})
+            contents.append({"tool_calls": [{"index": choice.num_calls} | _tool_call(one)]})
             choice.num_calls += 1
     return contents
 
 
-def _told(call: Call) -> dict[str, Any]:
+def _tool_call(call: Call) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
 
