@@ -25,7 +25,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def make_app(gateway: Gateway, routes: Iterable[web.AbstractRouteDef]) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guarded])
-    app.on_response_prepare.append(_tell_request_id)
+    app.on_response_prepare.append(_add_request_id)
     app.add_routes([web.get("/health", _health(gateway)), *routes])
     return app
 
@@ -55,7 +55,7 @@ async def _guarded(request: web.Request, handler: _Handler) -> web.StreamRespons
         return reply.response()
 
 
-async def _tell_request_id(request: web.Request, response: web.StreamResponse) -> None:
+async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
     response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
 
 
