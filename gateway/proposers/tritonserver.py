@@ -108,7 +108,7 @@ class TritonServerDrafts:
             called = time.monotonic()
             answer = await self._server.draft([*self._token_ids, *ahead], num_tokens)
         now = time.monotonic()
-        self._tell_times(num_tokens, call=now - called, round_trip=now - began)
+        self._record_times(num_tokens, call=now - called, round_trip=now - began)
         drafted = tuple(takewhile(lambda token_id: 0 <= token_id < self._vocab_size(), answer[:num_tokens]))
         self._take(base, ahead + drafted)
         return bool(drafted) or len(self._token_ids) > base
@@ -121,8 +121,8 @@ class TritonServerDrafts:
             self._send(draft_to_wire(draft))
             self._draw += 1
 
-    def _tell_times(self, num_tokens: int, *, call: float, round_trip: float) -> None:
-        """The server tells no times; what more tokens take longer is drafting, the rest is the way there and back."""
+    def _record_times(self, num_tokens: int, *, call: float, round_trip: float) -> None:
+        """The server reports no times: what grows with the tokens counts as drafting, the rest as the way there and back."""
         draft = self._server.times.seconds_of_tokens(num_tokens, call)
         self._record.record_draft_batch(
             TRITONSERVER, draft_us=round(draft * 1e6), wire_us=max(1, round((round_trip - draft) * 1e6))
