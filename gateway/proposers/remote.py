@@ -20,7 +20,7 @@ class RemoteDrafts:
     an earlier one are dropped.
 
     A drafter in the verifier's process is preferred. Commits and drafts then go from one to the other in memory, and
-    what comes here of drafts tells times alone.
+    the drafts that come here only carry times.
     """
 
     def __init__(self, name: str, around: Surroundings) -> None:
@@ -38,8 +38,10 @@ class RemoteDrafts:
         self._hands_over = False  # this drafter and the verifier do it in memory
         self._full: set[str] = set()  # addresses of drafters that refused the sequence for want of room
         self._epoch = -1
-        self._untold: list[Commit] = []
-        self._awaited: tuple[int, float] | None = None  # committed tokens last told, and when; None once answered
+        self._unsent: list[Commit] = []
+        self._awaited: tuple[int, float] | None = (
+            None  # committed tokens when commits were last sent, and when; None once answered
+        )
 
     def start(self, token_ids: Sequence[int]) -> None:
         self.close()
@@ -47,16 +49,16 @@ class RemoteDrafts:
 
     @property
     def may_rest(self) -> bool:
-        """A drafter on CPU cores takes them from the verifier: it is told of commits when its drafts are needed."""
+        """A drafter on CPU cores takes them from the verifier: it gets commits when its drafts are needed."""
         if self._link is None:
             return True
         return not self._hands_over and self._link.info is not None and self._link.info.device == "cpu"
 
     def observe(self, commit: Commit) -> None:
         if self._link is not None and not self._hands_over:
-            self._untold.append(commit)
+            self._unsent.append(commit)
             self._awaited = (commit.base + len(commit.token_ids), time.monotonic())
-            self._tell()
+            self._send_commits()
 
     def forward_features(self, features: exchange_pb2.Features) -> None:
         if self._link is not None and self._name == EAGLE3:
@@ -68,15 +70,15 @@ class RemoteDrafts:
             self._link.send(self._sequence_id, update)
 
     def keep(self, commit: Commit) -> None:
-        """Tokens became final, and who drafts before this one has the next ones: told with the commits that follow."""
+        """Tokens became final, and who drafts before this one has the next ones: sent with the commits that follow."""
         if self._link is not None:
-            self._untold.append(commit)
+            self._unsent.append(commit)
 
     def finish(self, commit: Commit) -> None:
         """The last commit, by which the drafter ends the sequence itself."""
         if self._link is not None:
-            self._untold.append(commit)
-            self._tell()
+            self._unsent.append(commit)
+            self._send_commits()
             self._link.release(self._sequence_id)
             self._link = None
         self.close()
@@ -106,14 +108,14 @@ class RemoteDrafts:
         if not isinstance(error, VocabularyMismatch | InvalidRequest):  # those would be refused again
             self._open()
 
-    def _tell(self) -> None:
+    def _send_commits(self) -> None:
         assert self._link is not None
-        for commit in self._untold:
+        for commit in self._unsent:
             self._link.send(self._sequence_id, commit)
-        self._untold.clear()
+        self._unsent.clear()
 
     def _open(self) -> None:
-        self._untold.clear()  # an opening tells all that is committed
+        self._unsent.clear()  # an opening carries all that is committed
         link = self._drafters.pick(self._fits_beside, besides=self._full)
         self._hands_over = link is not None
         if link is None:
@@ -138,7 +140,7 @@ class RemoteDrafts:
         self._open()
 
     def _fits_beside(self, info: ModelInfo) -> bool:
-        """In the verifier's process. Features, which not all are told at once, go by the gateway."""
+        """In the verifier's process. Features, which do not all come at once, go by the gateway."""
         return info.process == self._process() != "" and self._name != EAGLE3 and self._fits(info)
 
     def _fits(self, info: ModelInfo) -> bool:
