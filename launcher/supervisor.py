@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from launcher.processes import Processes, ServiceProcess
 from launcher.stack import Service, ServiceSpec
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,13 +43,13 @@ class Guard:
     """One service: the process it is now, or when there will be one again."""
 
     def __init__(
-        self, service: Service, processes: Processes, config: RestartConfig, tell: Tell, clock: Callable[[], float]
+        self, service: Service, processes: Processes, config: RestartConfig, report: Report, clock: Callable[[], float]
     ) -> None:
         self.spec: ServiceSpec = service.spec
         self.process: ServiceProcess | None = service.process  # None: dead, waiting for its restart
         self._processes = processes
         self._config = config
-        self._tell = tell
+        self._report = report
         self._clock = clock
         self._backoff = Backoff(config.first_delay, config.longest_delay)
         self._since = clock()  # when it started, became ready, or died: of the three the last
@@ -82,10 +82,12 @@ class Guard:
 
     def _look(self, process: ServiceProcess, lasted: float) -> None:
         if process.address:
-            self._tell(f"{self.spec.name} is ready again at {process.address}, pid {process.pid}, after {lasted:.1f} s")
+            self._report(
+                f"{self.spec.name} is ready again at {process.address}, pid {process.pid}, after {lasted:.1f} s"
+            )
             self._ready, self._since = True, self._clock()
         elif lasted >= self._config.start_seconds:
-            self._tell(f"{self.spec.name} was not ready within {self._config.start_seconds:g} s; it is killed")
+            self._report(f"{self.spec.name} was not ready within {self._config.start_seconds:g} s; it is killed")
             process.kill()
 
     def _bury(self, process: ServiceProcess) -> None:
@@ -95,7 +97,7 @@ class Guard:
 
     def _wait(self, reason: str) -> None:
         self._since, self._delay = self._clock(), self._backoff.take()
-        self._tell(f"{reason}; it starts again in {self._delay:.1f} s")
+        self._report(f"{reason}; it starts again in {self._delay:.1f} s")
 
 
 class Supervisor:
@@ -105,12 +107,12 @@ class Supervisor:
         self,
         processes: Processes,
         services: Iterable[Service],
-        tell: Tell,
+        report: Report,
         config: RestartConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config or RestartConfig()
-        self.guards = [Guard(service, processes, self._config, tell, clock) for service in services]
+        self.guards = [Guard(service, processes, self._config, report, clock) for service in services]
 
     def run(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -34,7 +34,7 @@ def run_up(topology: Topology, run_folder: Path, *, verbose: bool, watch_key: st
                 if watch_key:
                     print(f"watch at {web_address(stack.services[-1], topology.client_tls)}/#{watch_key}", flush=True)
                 print("Ctrl-C stops all", flush=True)
-                Supervisor(processes, stack.services, tell=_tell).run(math.inf)
+                Supervisor(processes, stack.services, report=_report).run(math.inf)
     except KeyboardInterrupt:
         print("stopped", flush=True)
 
@@ -49,7 +49,7 @@ def ready_line(service: Service, seconds: float, tls: ClientTls | None = None) -
             info = peer.model(spec.kind)
             beside = f"; with drafter {peer.model('drafter').name}" if spec.drafter_options else ""
     except grpc.RpcError:
-        return line  # it may have died just now; the supervisor will tell
+        return line  # it may have died just now; the supervisor will say so
     return f"{line}  {info.name} in {info.dtype} on {info.device}: {capacity(info)}{beside}"
 
 
@@ -57,7 +57,7 @@ def web_address(gateway: Service, tls: ClientTls | None) -> str:
     return f"{'http' if tls is None else 'https'}://{gateway.spec.http}"
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
