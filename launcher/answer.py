@@ -50,14 +50,14 @@ class Score:
         return {"token_id": self.token_id, "logprob": self.logprob, "top": top}
 
 
-def scores(token_ids: list[int], told: pb.Logprobs) -> Iterator[Score]:
-    """Of each token; those before the first that was told of have none. Nothing if none was told of."""
-    num_told = len(told.logprobs)
-    if not num_told:
+def scores(token_ids: list[int], logprobs: pb.Logprobs) -> Iterator[Score]:
+    """One for each token; those before the first with a log probability have none. Nothing if no token has one."""
+    num_scored = len(logprobs.logprobs)
+    if not num_scored:
         return
-    num_top = len(told.top_token_ids) // num_told
-    num_untold = len(token_ids) - num_told
-    yield from (Score(token_id, None, ()) for token_id in token_ids[:num_untold])
-    for number, (token_id, logprob) in enumerate(zip(token_ids[num_untold:], told.logprobs, strict=True)):
+    num_top = len(logprobs.top_token_ids) // num_scored
+    num_unscored = len(token_ids) - num_scored
+    yield from (Score(token_id, None, ()) for token_id in token_ids[:num_unscored])
+    for number, (token_id, logprob) in enumerate(zip(token_ids[num_unscored:], logprobs.logprobs, strict=True)):
         row = slice(number * num_top, (number + 1) * num_top)
-        yield Score(token_id, logprob, tuple(zip(told.top_token_ids[row], told.top_logprobs[row], strict=True)))
+        yield Score(token_id, logprob, tuple(zip(logprobs.top_token_ids[row], logprobs.top_logprobs[row], strict=True)))
