@@ -23,9 +23,9 @@ from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.draft_buffers import LoopSize
 from slipstream.engine.draft_loop import DraftLoop
-from slipstream.engine.draft_steps import StepKind, make_draft_step
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.step_choice import StepKind, make_draft_step
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams, VerificationMode

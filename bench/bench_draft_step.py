@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from triton.runtime import interpreter
@@ -17,9 +18,10 @@ from triton.runtime import interpreter
 from bench.bench_verify import BLOCK_SIZE, SMOLLM2
 from bench.timing import captured, copy_bandwidth, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
-from slipstream.engine.draft_step import DraftStep, PlainStep
-from slipstream.engine.draft_steps import StepKind
 from slipstream.engine.fused_step import FusedStep, PersistentStep
+from slipstream.engine.fused_step import Ground as StepGround
+from slipstream.engine.plain_step import DraftStep, PlainStep
+from slipstream.engine.step_choice import StepKind
 from slipstream.kernels.gpu.draft_step.operands import Rows
 from slipstream.kernels.gpu.draft_step.step import PER_LAYER, Phase
 from slipstream.models.config import ModelConfig
@@ -27,8 +29,6 @@ from slipstream.models.llama import LlamaModel
 from tests.kernels.gpu.conftest import patch_lang_tensor
 
 ROWS, CONTEXTS = (1, 4, 8, 16, 32), (256, 1024)
-FUSED_ROWS = (1, 8, 32)  # each number compiles seven kernels
-DRY_PROGRAMS = 60
 DraftRows = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # token ids, context lengths, block tables
 
 
@@ -51,13 +51,14 @@ def make_ground(config: ModelConfig, max_rows: int, max_context: int, dry: bool)
         parameter.data.normal_(*((1, 0.1) if parameter.dim() == 1 else (0, parameter.shape[-1] ** -0.5)))
     cache = KVCache(config, max_rows * -(-max_context // BLOCK_SIZE), BLOCK_SIZE, dtype, device)
     cache._data.normal_()
-    programs = DRY_PROGRAMS if dry else torch.cuda.get_device_properties(device).multi_processor_count
+    ground = StepGround.of(model, cache, max_context)
     steps: dict[StepKind, DraftStep] = {
-        StepKind.FUSED: FusedStep(model, cache, max_context, num_programs=programs),
+        StepKind.FUSED: FusedStep(ground),
         StepKind.SEPARATE: PlainStep(model, cache, max_context),
     }
     if not dry:
-        steps[StepKind.PERSISTENT] = PersistentStep(model, cache, max_context, num_programs=programs)
+        programs = torch.cuda.get_device_properties(device).multi_processor_count
+        steps[StepKind.PERSISTENT] = PersistentStep(ground, programs)
     return Ground(model, cache, steps, 0.0 if dry else copy_bandwidth())
 
 
@@ -85,6 +86,10 @@ def microseconds(run: Callable[[], object], ground: Ground) -> float:
     return (time.perf_counter() - start) * 1e6
 
 
+def _logits(model: LlamaModel, step: DraftStep, rows: DraftRows) -> torch.Tensor:
+    return model.logits(step(*rows))
+
+
 def report_steps(ground: Ground, num_rows: int, context: int) -> None:
     """One line: each kind's time, with the head and without, and its error."""
     model, rows = ground.model, make_rows(num_rows, context, ground.model.embedding.device)
@@ -92,14 +97,10 @@ def report_steps(ground: Ground, num_rows: int, context: int) -> None:
     expected = model.logits(plain(*rows)).double()
     line = f"{num_rows:>3} rows over {context:<5}"
     for kind, step in (ground.steps | {StepKind.SEPARATE: plain}).items():
-        if kind is StepKind.FUSED and num_rows not in FUSED_ROWS:
-            continue
         logits = model.logits(step(*rows)).double()
         error = ((logits - expected).norm() / expected.norm()).item()
-        whole = microseconds(lambda step=step: model.logits(step(*rows)), ground)
-        line += (
-            f"  {kind} {whole / 1e3:.3f} ms (layers {microseconds(lambda step=step: step(*rows), ground) / 1e3:.3f})"
-        )
+        whole = microseconds(partial(_logits, model, step, rows), ground)
+        line += f"  {kind} {whole / 1e3:.3f} ms (layers {microseconds(partial(step, *rows), ground) / 1e3:.3f})"
         line += f" error {error:.1e}" if kind is not StepKind.SEPARATE else ""
     if ground.bandwidth:
         line += f"  floor {floor(model.config, num_rows * context, ground.bandwidth) / 1e3:.3f}"
@@ -111,16 +112,14 @@ def report_phases(ground: Ground, num_rows: int, context: int) -> None:
     fused = ground.steps[StepKind.FUSED]
     assert isinstance(fused, FusedStep)
     token_ids, contexts, tables = make_rows(num_rows, context, ground.model.embedding.device)
-    rows, sizes = Rows(token_ids, contexts, tables, tables.shape[1], num_rows), fused.sizes(num_rows)
+    rows, sizes = Rows(token_ids, contexts, tables, tables.shape[1], float(num_rows)), fused.sizes(num_rows)
     layers = range(ground.model.config.num_layers)
 
     def all_layers(phase: Phase) -> None:
         for layer in layers:
             fused.run_phase(phase, layer, rows, sizes)
 
-    times = {
-        phase.name: microseconds(lambda phase=phase: all_layers(phase), ground) / len(layers) for phase in PER_LAYER
-    }
+    times = {phase.name: microseconds(partial(all_layers, phase), ground) / len(layers) for phase in PER_LAYER}
     print(f"{num_rows:>3} rows over {context:<5}", *(f" {name} {us:.2f} us" for name, us in times.items()), flush=True)
 
 
@@ -129,7 +128,10 @@ def report_barriers(ground: Ground) -> None:
     step = ground.steps[StepKind.PERSISTENT]
     none = [torch.zeros(shape, dtype=torch.int64, device="cuda") for shape in ((0,), (0,), (0, 16))]
     us = microseconds(lambda: step(*none), ground)
-    print(f"  0 rows: {us / 1e3:.3f} ms, {us / (5 * ground.model.config.num_layers + 1):.2f} us a barrier", flush=True)
+    print(
+        f"  0 rows: {us / 1e3:.3f} ms, {us / (len(PER_LAYER) * ground.model.config.num_layers + 1):.2f} us a barrier",
+        flush=True,
+    )
 
 
 @torch.inference_mode()

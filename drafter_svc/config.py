@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.config import EngineConfig
-from slipstream.engine.draft_steps import StepKind
+from slipstream.engine.step_choice import StepKind
 from slipstream.metrics.endpoint import check_address
 from slipstream.telemetry.otlp import check_endpoint
 from slipstream.wire.tls import ServerTls
@@ -86,7 +86,7 @@ class DrafterConfig:
     loop_steps: int = (
         6  # on a GPU, most tokens of a path drawn in one captured loop, which a commit waits for; 0 = none
     )
-    draft_step: str = StepKind.SEPARATE  # how a step of those is launched, see slipstream/engine/draft_steps.py
+    draft_step: str = StepKind.AUTO  # how a step of those is launched, see slipstream/engine/step_choice.py
     adapters: AdapterSettings = NO_ADAPTERS
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from drafter_svc.config import DrafterConfig
 from drafter_svc.proposers import draft_model, eagle3, pard
 from drafter_svc.proposers.looped import LoopLimits
 from drafter_svc.proposers.proposer import Proposer
-from slipstream.engine.draft_steps import StepKind
+from slipstream.engine.step_choice import StepKind
 
 NAMES: Final[Sequence[str]] = (draft_model.NAME, eagle3.NAME, pard.NAME)
 

@@ -20,10 +20,10 @@ from drafter_svc.proposers.proposer import Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.engine.draft_buffers import Ints, LoopRow
 from slipstream.engine.draft_loop import DraftLoop, LoopFailed, loop_sizes
-from slipstream.engine.draft_step import PlainStep
-from slipstream.engine.draft_steps import StepKind, make_draft_step
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.plain_step import PlainStep
+from slipstream.engine.step_choice import StepKind, make_draft_step
 from slipstream.exchange import DraftToken, LawKind, SparseLaw
 from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, TOKEN, Drafting, with_draw
 from slipstream.sampling.philox import DRAW_BITS, derive_key
@@ -205,13 +205,15 @@ def make_looped(
     """Loops over the runner's model on its GPU, captured."""
     device = runner.model.embedding.device
     drafting = choice.drafting(MAX_RANKS + 1, device)
+    sizes = loop_sizes(max_rows=limits.max_rows, max_steps=limits.max_steps)
+    counts = [count for size in sizes for count in (size.num_rows, size.num_tokens)]
     loop = DraftLoop(
-        make_draft_step(runner.model, runner.kv_cache, runner.max_model_len, limits.step),
+        make_draft_step(runner.model, runner.kv_cache, runner.max_model_len, limits.step, counts),
         PlainStep(runner.model, runner.kv_cache, runner.max_model_len),
         runner.model.logits,
         runner.kv_cache.copy_listed_blocks,
         drafting,
-        sizes=loop_sizes(max_rows=limits.max_rows, max_steps=limits.max_steps),
+        sizes=sizes,
         max_blocks=-(-runner.max_model_len // runner.kv_cache.block_size),
         capture=GraphCapture(device, memory_bytes),
     )

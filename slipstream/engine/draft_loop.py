@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from slipstream.engine.draft_buffers import Ints, LoopBuffers, LoopRow, LoopSize
-from slipstream.engine.draft_step import DraftStep
 from slipstream.engine.graph_capture import Capture, Replay
+from slipstream.engine.plain_step import DraftStep
 from slipstream.kernels.draft_choice import Drafting, choose_drafts
 
 _LOG = logging.getLogger(__name__)

@@ -1,68 +1,97 @@
-"""Draft steps through the kernels of kernels/gpu/draft_step: in one launch, or in five a layer. Knows no sequences."""
+"""Draft steps through the kernels of kernels/gpu/draft_step: in one launch, or in four a layer. Knows no sequences."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import nn
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.kernels.gpu.draft_step.barrier import PATIENCE, Sync
-from slipstream.kernels.gpu.draft_step.operands import Cache, Rows, Scratch, Sizes, Weights
-from slipstream.kernels.gpu.draft_step.plan import MOST_ROWS, MOST_SPLITS, plan
-from slipstream.kernels.gpu.draft_step.step import PER_LAYER, Phase, launch_phase, launch_step
+from slipstream.kernels.gpu.draft_step.operands import MOST_ROWS, Cache, Rows, Scratch, Sizes, Weights
+from slipstream.kernels.gpu.draft_step.plan import SPLITS, plan
+from slipstream.kernels.gpu.draft_step.step import PER_LAYER, Phase, launch_phase, launch_step, most_tiles
 from slipstream.layers.linear import Linear
 from slipstream.layers.norm import RMSNorm
+from slipstream.models.config import ModelConfig
 from slipstream.models.llama import DecoderLayer, LlamaModel
 
 
-class FusedStep:
-    """Five launches a layer."""
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all fused steps of a model share. Making it turns the model's weights into views."""
 
-    def __init__(self, model: LlamaModel, kv_cache: KVCache, max_model_len: int, *, num_programs: int) -> None:
-        self._config, self._num_programs = model.config, num_programs
-        self._block_size = kv_cache.block_size
-        self._wide = model.dtype == torch.float32
-        self._weights = stacked_weights(model, max_model_len)
+    config: ModelConfig
+    block_size: int
+    wide: bool  # fp32, interpreted
+    weights: Weights
+    cache: Cache
+    scratch: Scratch
+
+    @classmethod
+    def of(cls, model: LlamaModel, kv_cache: KVCache, max_model_len: int) -> Ground:
         keys, values = kv_cache.stacked
-        self._cache = Cache(keys, values, keys.stride(0))
-        self._scratch = make_scratch(model)
+        return cls(
+            config=model.config,
+            block_size=kv_cache.block_size,
+            wide=model.dtype == torch.float32,
+            weights=stacked_weights(model, max_model_len),
+            cache=Cache(keys, values, keys.stride(0)),
+            scratch=make_scratch(model),
+        )
+
+
+class FusedStep:
+    """Four launches a layer."""
+
+    most_rows: Final = MOST_ROWS.value
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
 
     def __call__(self, token_ids: torch.Tensor, context_lens: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
         num_rows = len(token_ids)
-        assert num_rows <= MOST_ROWS, f"{num_rows} rows: scratch memory is for {MOST_ROWS}"
+        assert num_rows <= self.most_rows, f"{num_rows} rows: scratch memory is for {self.most_rows}"
         assert all(x.is_contiguous() for x in (token_ids, context_lens, block_tables))
-        rows = Rows(token_ids, context_lens, block_tables, block_tables.shape[1], num_rows)
+        rows = Rows(token_ids, context_lens, block_tables, block_tables.shape[1], float(num_rows))
         self._launch(rows, self.sizes(num_rows))
-        hidden: torch.Tensor = self._scratch.hidden[:num_rows]
+        hidden: torch.Tensor = self._ground.scratch.hidden[:num_rows]
         return hidden
 
     def sizes(self, num_rows: int) -> Sizes:
-        config, programs = self._config, self._num_programs
-        return plan(config, programs, num_rows=num_rows, block_size=self._block_size, wide=self._wide)
+        ground = self._ground
+        return plan(ground.config, num_rows=num_rows, block_size=ground.block_size, wide=ground.wide)
 
     def _launch(self, rows: Rows, sizes: Sizes) -> None:
         self.run_phase(Phase.EMBED, 0, rows, sizes)
-        for layer in range(self._config.num_layers):
+        for layer in range(self._ground.config.num_layers):
             for phase in PER_LAYER:
                 self.run_phase(phase, layer, rows, sizes)
         self.run_phase(Phase.FINISH, 0, rows, sizes)
 
     def run_phase(self, phase: Phase, layer: int, rows: Rows, sizes: Sizes) -> None:
-        launch_phase(phase, layer, rows, self._weights, self._cache, self._scratch, sizes)
+        ground = self._ground
+        launch_phase(phase, layer, rows, ground.weights, ground.cache, ground.scratch, sizes)
 
 
 class PersistentStep(FusedStep):
     """One launch. `error` becomes 1, for good, if programs once waited for each other in vain."""
 
-    def __init__(self, model: LlamaModel, kv_cache: KVCache, max_model_len: int, *, num_programs: int) -> None:
-        super().__init__(model, kv_cache, max_model_len, num_programs=num_programs)
-        device = model.embedding.device
+    def __init__(self, ground: Ground, num_programs: int) -> None:
+        super().__init__(ground)
+        tiles = most_tiles(self.sizes(1))
+        if tiles > num_programs:
+            raise ValueError(f"it is cut into {tiles} tiles, for {num_programs} multiprocessors")
+        self._num_programs, device = num_programs, ground.scratch.hidden.device
         counter, start = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self.error = torch.zeros(1, dtype=torch.int32, device=device)
         self._sync = Sync(counter, start, self.error, PATIENCE)
 
     def _launch(self, rows: Rows, sizes: Sizes) -> None:
-        launch_step(rows, self._weights, self._cache, self._scratch, self._sync, sizes, self._num_programs)
+        ground = self._ground
+        launch_step(rows, ground.weights, ground.cache, ground.scratch, self._sync, sizes, self._num_programs)
 
 
 def stacked_weights(model: LlamaModel, max_model_len: int) -> Weights:
@@ -94,13 +123,12 @@ def _stack(modules: list[Linear] | list[RMSNorm]) -> torch.Tensor:
 
 
 def make_scratch(model: LlamaModel) -> Scratch:
-    config, like = model.config, model.embedding.detach()
-    attended = (MOST_ROWS, config.num_heads)
+    config, like, most_rows = model.config, model.embedding.detach(), MOST_ROWS.value
+    attended = (most_rows, config.num_heads)
     return Scratch(
-        residual=like.new_zeros(MOST_ROWS, config.hidden_size, dtype=torch.float32),
+        residual=like.new_zeros(2, most_rows, config.hidden_size, dtype=torch.float32),
         query=like.new_zeros(*attended, config.head_dim),
-        partial=like.new_zeros(*attended, MOST_SPLITS, config.head_dim, dtype=torch.float32),
-        log_weights=like.new_zeros(*attended, MOST_SPLITS, dtype=torch.float32),
-        activated=like.new_zeros(MOST_ROWS, config.intermediate_size),
-        hidden=like.new_zeros(MOST_ROWS, config.hidden_size),
+        partial=like.new_zeros(*attended, SPLITS, config.head_dim, dtype=torch.float32),
+        log_weights=like.new_zeros(*attended, SPLITS, dtype=torch.float32),
+        hidden=like.new_zeros(most_rows, config.hidden_size),
     )

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 import torch
-from slipstream.engine.draft_step import PlainStep
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.draft_buffers import Ints, LoopRow, LoopSize
 from slipstream.engine.draft_loop import DraftLoop, loop_sizes
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.plain_step import PlainStep
 from slipstream.kernels import rotary
 from slipstream.kernels.batch import Chunk
 from slipstream.kernels.draft_choice import (

@@ -16,7 +16,7 @@ BF16, FP32, INT64, INT32 = "*bf16", "*fp32", "*i64", "*i32"
 
 
 def build_all() -> dict[str, str]:
-    """The PTX of each phase, by number, and of the persistent kernel."""
+    """The PTX of each phase, for few rows and for more, and of the persistent kernel."""
     command = [sys.executable, "-m", "tests.kernels.gpu.draft_step_builds"]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
@@ -30,20 +30,18 @@ def _signature() -> dict[str, Any]:
     from slipstream.kernels.gpu.draft_step.operands import Cache, Rows, Scratch, Weights
 
     return {
-        "rows": Rows(INT64, INT64, INT64, "i32", "i32"),
+        "rows": Rows(INT64, INT64, INT64, "i32", "fp32"),
         "weights": Weights(**dict.fromkeys(Weights._fields, BF16))._replace(eps="fp32"),
         "cache": Cache(BF16, BF16, "i64"),
-        "scratch": Scratch(FP32, BF16, FP32, FP32, BF16, BF16),
+        "scratch": Scratch(FP32, BF16, FP32, FP32, BF16),
         "sync": Sync(INT64, INT64, INT32, "i32"),
         "layer": "i32",
     }
 
 
-def _build(kernel: Any, constants: dict[str, Any]) -> str:
+def _build(kernel: Any, constants: dict[str, Any], num_warps: int) -> str:
     import triton
     from triton.backends.compiler import GPUTarget
-
-    from slipstream.kernels.gpu.draft_step.step import NUM_WARPS
 
     types = _signature()
     signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
@@ -52,10 +50,11 @@ def _build(kernel: Any, constants: dict[str, Any]) -> str:
         for i, fields in enumerate(signature.values())
         if isinstance(fields, tuple)
         for j, kind in enumerate(fields)
-        if kind.startswith("*")
+        if kind.startswith("*") or kind == "i64"  # the stride of a layer
     }
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": NUM_WARPS}).asm["ptx"])
+    options = {"num_warps": num_warps, "launch_pdl": True}
+    return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
 
 def _build_all() -> dict[str, str]:
@@ -63,17 +62,21 @@ def _build_all() -> dict[str, str]:
     from slipstream.kernels.gpu.draft_step import step
     from slipstream.kernels.gpu.draft_step.plan import plan
 
-    sizes = plan(SMOLLM2, 132, num_rows=8, block_size=16)
+    narrow, wide = (plan(SMOLLM2, num_rows=num_rows, block_size=16) for num_rows in (8, 32))
     tiles = {
-        f"{phase.name}_TILES": step.phase_programs(phase, sizes, 0)
+        f"{phase.name}_TILES": step.phase_programs(phase, narrow, 0)
         for phase in step.PER_LAYER
         if phase is not step.Phase.ATTEND
     }
-    built = {
-        phase.name: _build(step._phase_kernel, {"SIZES": sizes, "PHASE": int(phase), "OVERLAP": True})
+    phases = {
+        f"{phase.name} {sizes.tile_rows}": _build(
+            step._phase_kernel, {"SIZES": sizes, "PHASE": int(phase), "OVERLAP": True}, step.WARPS[phase]
+        )
         for phase in step.Phase
+        for sizes in ((narrow, wide) if phase in step.PER_LAYER else (narrow,))
     }
-    return built | {"persistent": _build(step._draft_step_kernel, {"SIZES": sizes} | tiles)}
+    persistent = _build(step._draft_step_kernel, {"SIZES": narrow} | tiles, step.PERSISTENT_WARPS)
+    return phases | {"persistent": persistent}
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from slipstream.engine.draft_step import PlainStep
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.draft_buffers import Ints, LoopRow
 from slipstream.engine.draft_loop import DraftLoop, loop_sizes
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.model_runner import ModelRunner
+from slipstream.engine.plain_step import PlainStep
 from slipstream.kernels import attention, copy_blocks, draft_choice, linear, rms_norm, rotary, silu_mul, token_rows
 from slipstream.kernels.batch import Chunk
 from slipstream.kernels.draft_choice import (

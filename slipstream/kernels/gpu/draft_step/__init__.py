@@ -1,1 +1,1 @@
-"""A whole draft step in one kernel, or in five a layer: the same phases, with barriers or launches between them."""
+"""One step of a draft model in few launches. Its plain reference is the model layer by layer: engine/plain_step.py."""

@@ -1,4 +1,4 @@
-"""What attention and the feed-forward block add to the stream. Programs that share a sum add to it one by one.
+"""What is added to the stream, and attention's part of that. Programs that share a sum add to it one by one.
 
 So the order of additions is not fixed, and results differ in the last bits of fp32 from run to run.
 """
@@ -8,41 +8,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from slipstream.kernels.gpu.draft_step.operands import TILE_ROWS, Rows, Scratch, Weights, tile_rows
+from slipstream.kernels.gpu.draft_step.operands import Rows, Scratch, Weights, row_count, stream_ptr, tile_rows
 
 
 @triton.jit
-def _load_slice(
-    weight_ptr: tl.tensor,
-    depth: tl.tensor,  # [K]
-    column: tl.tensor,  # [N]
-    DEPTH: tl.constexpr,  # of a whole row
-    SIZES: tl.constexpr,
-) -> tl.tensor:
-    """[K, N]: weight[column, depth]."""
-    inside = (depth < DEPTH)[:, None] & (column < SIZES.hidden)[None, :]
-    return tl.load(weight_ptr + column[None, :] * DEPTH + depth[:, None], mask=inside, other=0.0)
-
-
-@triton.jit
-def _add_to_residual(
-    x: tl.tensor,
-    weight: tl.tensor,
-    row: tl.tensor,
-    column: tl.tensor,
-    rows: Rows,
-    scratch: Scratch,
-    SIZES: tl.constexpr,
-) -> None:
-    PRECISION: tl.constexpr = SIZES.precision
-    added = tl.dot(x, weight, input_precision=PRECISION)
+def of_stream(row: tl.tensor, column: tl.tensor, rows: Rows, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Where [tile_rows, N] lie in a stream, and which of them exist."""
     inside = (row < rows.num_rows)[:, None] & (column < SIZES.hidden)[None, :]
-    target = scratch.residual + row[:, None] * SIZES.hidden + column[None, :]
-    tl.atomic_add(target, added, mask=inside, sem="relaxed", scope="gpu")
+    return row[:, None] * SIZES.hidden + column[None, :], inside
 
 
 @triton.jit
-def _output_tile(tile: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+def _tile(tile: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
     """The head that a tile multiplies, and the columns [output_tile] that it adds to."""
     TILES: tl.constexpr = (SIZES.hidden + SIZES.output_tile - 1) // SIZES.output_tile
     return tile // TILES, tile % TILES * SIZES.output_tile + tl.arange(0, SIZES.output_tile)
@@ -52,15 +29,16 @@ def _output_tile(tile: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.te
 def load_output(weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.constexpr) -> tl.tensor:
     """[head_dim, output_tile]."""
     DEPTH: tl.constexpr = SIZES.heads * SIZES.head_dim
-    head, column = _output_tile(tile, SIZES)
+    head, column = _tile(tile, SIZES)
     depth = head * SIZES.head_dim + tl.arange(0, SIZES.head_dim)
+    inside = (column < SIZES.hidden) & (head < SIZES.heads)
     weight_ptr = weights.output + layer.to(tl.int64) * SIZES.hidden * DEPTH
-    return _load_slice(weight_ptr, depth, column, DEPTH, SIZES)
+    return tl.load(weight_ptr + column[None, :] * DEPTH + depth[:, None], mask=inside[None, :], other=0.0)
 
 
 @triton.jit
 def _merged(head: tl.tensor, row: tl.tensor, exists: tl.tensor, scratch: Scratch, SIZES: tl.constexpr) -> tl.tensor:
-    """Attention of one head [TILE_ROWS, head_dim] from its splits: sum of 2^weight partial / sum of 2^weight."""
+    """Attention of one head [tile_rows, head_dim] from its splits: sum of 2^weight partial / sum of 2^weight."""
     split = (row * SIZES.heads + head)[:, None] * SIZES.splits + tl.arange(0, SIZES.splits)[None, :]
     dims = tl.arange(0, SIZES.head_dim)[None, None, :]
     log_weight = tl.load(scratch.log_weights + split, mask=exists[:, None], other=0.0)
@@ -76,49 +54,19 @@ def _merged(head: tl.tensor, row: tl.tensor, exists: tl.tensor, scratch: Scratch
 @triton.jit
 def add_output(
     weight: tl.tensor,  # from load_output
+    layer: tl.tensor,
     tile: tl.tensor,
     rows: Rows,
     scratch: Scratch,
     SIZES: tl.constexpr,
 ) -> None:
-    """residual += attended . weight, one head's share."""
-    head, column = _output_tile(tile, SIZES)
-    for first_row in tl.range(0, rows.num_rows, TILE_ROWS, num_stages=1):
-        row, exists = tile_rows(first_row, rows)
-        attended = _merged(head, row, exists, scratch, SIZES)
-        _add_to_residual(attended.to(weight.dtype), weight, row, column, rows, scratch, SIZES)
-
-
-@triton.jit
-def _down_tile(tile: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """The units [down_depth] that a tile adds up, and its columns [down_tile]."""
-    TILES: tl.constexpr = (SIZES.hidden + SIZES.down_tile - 1) // SIZES.down_tile
-    depth = tile // TILES * SIZES.down_depth + tl.arange(0, SIZES.down_depth)
-    return depth, tile % TILES * SIZES.down_tile + tl.arange(0, SIZES.down_tile)
-
-
-@triton.jit
-def load_down(weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.constexpr) -> tl.tensor:
-    """[down_depth, down_tile]."""
-    INNER: tl.constexpr = SIZES.inner
-    depth, column = _down_tile(tile, SIZES)
-    weight_ptr = weights.down + layer.to(tl.int64) * SIZES.hidden * INNER
-    return _load_slice(weight_ptr, depth, column, INNER, SIZES)
-
-
-@triton.jit
-def add_down(
-    weight: tl.tensor,  # from load_down
-    tile: tl.tensor,
-    rows: Rows,
-    scratch: Scratch,
-    SIZES: tl.constexpr,
-) -> None:
-    """residual += activated . weight, the share of some units."""
-    INNER: tl.constexpr = SIZES.inner
-    depth, column = _down_tile(tile, SIZES)
-    for first_row in tl.range(0, rows.num_rows, TILE_ROWS, num_stages=1):
-        row, exists = tile_rows(first_row, rows)
-        inside = exists[:, None] & (depth < INNER)[None, :]
-        x = tl.load(scratch.activated + row[:, None] * INNER + depth[None, :], mask=inside, other=0.0)
-        _add_to_residual(x, weight, row, column, rows, scratch, SIZES)
+    """residual += attended . weight, one head's share: in this layer's stream and in what the next one's is made of."""
+    PRECISION: tl.constexpr = SIZES.precision
+    head, column = _tile(tile, SIZES)
+    for first_row in tl.range(0, row_count(rows), SIZES.tile_rows, num_stages=1):
+        row, exists = tile_rows(first_row, rows, SIZES)
+        place, inside = of_stream(row, column, rows, SIZES)
+        attended = _merged(head, row, exists, scratch, SIZES).to(weight.dtype)
+        added = tl.dot(attended, weight, input_precision=PRECISION)
+        tl.atomic_add(stream_ptr(layer, scratch, SIZES) + place, added, mask=inside, sem="relaxed", scope="gpu")
+        tl.atomic_add(stream_ptr(layer + 1, scratch, SIZES) + place, added, mask=inside, sem="relaxed", scope="gpu")

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-TILE_ROWS = tl.constexpr(16)  # rows that a tensor core's product has at least; more of them are taken in turns
-CHUNK = tl.constexpr(64)  # the hidden size is cut into chunks, whose products are made side by side and added up
+MOST_ROWS = tl.constexpr(64)  # that scratch memory is for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,19 +17,21 @@ class Sizes:
 
     layers: int
     hidden: int
-    chunks: int  # a power of two, at least hidden / CHUNK
+    chunks: int  # of the hidden size, whose products are made side by side and added up
+    depth: int  # of one, a power of two ...
+    rest: int  # ... and another for what is left of the hidden size
     heads: int
     kv_heads: int
     head_dim: int
     inner: int
     block_size: int  # tokens of a KV block
+    tile_rows: int  # taken at once; more rows are taken in turns
+    sharers: int  # query heads that attention has room for: no fewer than a tensor core's product has rows
     splits: int  # parts of each context, a power of two
     keys: int  # taken in one turn of attention
     pair_tile: int  # rotated pairs of a head that one program makes
     output_tile: int  # columns that one program adds attention to, for one head
-    inner_tile: int  # units of the feed-forward block that one program makes
-    down_depth: int  # units that one program adds up ...
-    down_tile: int  # ... for so many columns
+    unit_tile: int  # units of the feed-forward block that one program makes and adds to all columns
     precision: str  # of products of fp32
 
 
@@ -41,7 +42,7 @@ class Rows(NamedTuple):
     context_lens: Any  # [num_rows]: tokens in the cache after the step; 0 marks an inert row, which writes no KV
     tables: Any  # [num_rows, max_blocks]
     max_blocks: Any
-    num_rows: Any
+    num_rows: Any  # as a float: a kernel is compiled anew for an integer of 1, and for multiples of 16
 
 
 class Weights(NamedTuple):
@@ -69,16 +70,26 @@ class Cache(NamedTuple):
 class Scratch(NamedTuple):
     """What one phase leaves to the next."""
 
-    residual: Any  # [num_rows, hidden] fp32, added to in place
+    residual: Any  # [2, MOST_ROWS, hidden] fp32: the stream, of even layers and of odd ones
     query: Any  # [num_rows, heads, head_dim]
     partial: Any  # [num_rows, heads, splits, head_dim] fp32
     log_weights: Any  # [num_rows, heads, splits] fp32: log2 of each split's total weight
-    activated: Any  # [num_rows, inner]
     hidden: Any  # [num_rows, hidden], what the step is for
 
 
 @triton.jit
-def tile_rows(first_row: tl.tensor, rows: Rows) -> tuple[tl.tensor, tl.tensor]:
+def row_count(rows: Rows) -> tl.tensor:
+    return tl.cast(rows.num_rows, tl.int32)
+
+
+@triton.jit
+def tile_rows(first_row: tl.tensor, rows: Rows, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
     """The rows of one turn, and which of them exist."""
-    row = first_row + tl.arange(0, TILE_ROWS)
+    row = first_row + tl.arange(0, SIZES.tile_rows)
     return row, row < rows.num_rows
+
+
+@triton.jit
+def stream_ptr(layer: tl.tensor, scratch: Scratch, SIZES: tl.constexpr) -> tl.tensor:
+    """A layer's stream. The next one begins as its copy; attention adds to both, the feed-forward block to that."""
+    return scratch.residual + layer % 2 * (MOST_ROWS * SIZES.hidden)

@@ -2,75 +2,59 @@
 
 from __future__ import annotations
 
-from slipstream.kernels.gpu.draft_step.operands import CHUNK, TILE_ROWS, Sizes
+from slipstream.kernels.gpu.draft_step.operands import Sizes
 from slipstream.models.config import ModelConfig
 
-MOST_ROWS = 64  # taken sixteen at a time, one after another
-MOST_CHUNKS = 16  # of the hidden size: a program keeps the whole depth of its weights in registers
-MOST_UNITS = 32  # of the feed-forward block, for the same reason
-MOST_SPLITS = 8  # of a context: a program merges those of sixteen rows at once
-NARROWEST = 8  # columns of a tensor core's product
+LARGEST = 1024  # hidden size: a program keeps the whole depth of its weights
+CHUNKS = 8  # of the hidden size: one for each warp
+SHARERS = 16  # rows of a tensor core's product
+NARROWEST = 8  # columns of one
+UNITS = 16  # depth of one
+OUTPUT_COLUMNS = 64
+SPLITS, KEYS = 8, 128  # of a context, and how many keys a turn takes: one turn up to 1,024
 
 
-def unsuited(config: ModelConfig, programs: int) -> str | None:
+def unsuited(config: ModelConfig) -> str | None:
     """Why the kernels cannot run such a model, if they cannot."""
     if config.qkv_bias or config.output_bias or config.mlp_bias:
         return "its products have biases"
     if config.qk_norm or config.sliding_window:
         return "its attention is not plain"
-    if not (config.head_dim in (16, 32, 64, 128) and config.num_heads <= TILE_ROWS.value * config.num_kv_heads):
+    if not (config.head_dim in (16, 32, 64, 128) and config.num_heads <= SHARERS * config.num_kv_heads):
         return f"its heads are {config.num_heads} of {config.head_dim} for {config.num_kv_heads} KV heads"
     if config.hidden_size % 16 or config.intermediate_size % 16:
         return "its sizes are no multiples of 16"
-    sizes = plan(config, programs, num_rows=1, block_size=16)
-    if sizes.chunks > MOST_CHUNKS or sizes.inner_tile > MOST_UNITS:
-        return f"it is too large: {config.hidden_size} x {config.intermediate_size}"
+    if config.hidden_size > LARGEST:
+        return f"its hidden size of {config.hidden_size} is too large"
     return None
 
 
-def plan(config: ModelConfig, programs: int, *, num_rows: int, block_size: int, wide: bool = False) -> Sizes:
+def plan(config: ModelConfig, *, num_rows: int, block_size: int, wide: bool = False) -> Sizes:
     """Every tile of a phase gets a program of its own. `wide`: fp32, interpreted."""
-    queries_keys_values = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim // 2
-    hidden, inner = config.hidden_size, config.intermediate_size
-    down_depth, down_tile = _down_tile(hidden, inner, programs)
+    hidden = config.hidden_size
+    depth = max(_power_of_two(hidden // CHUNKS + 1) // 2, UNITS)
+    left = max(hidden - CHUNKS * depth, 0)
     return Sizes(
         layers=config.num_layers,
         hidden=hidden,
-        chunks=_power_of_two(-(-hidden // CHUNK.value)),
+        chunks=CHUNKS,
+        depth=depth,
+        rest=max(_power_of_two(-(-left // CHUNKS)), UNITS),
         heads=config.num_heads,
         kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
-        inner=inner,
+        inner=config.intermediate_size,
         block_size=block_size,
-        splits=_splits(num_rows * config.num_kv_heads, programs),
-        keys=64,
-        pair_tile=min(_tile(queries_keys_values, programs), config.head_dim // 2),
-        output_tile=max(_tile(hidden * config.num_heads, programs), 16),
-        inner_tile=max(_tile(inner, programs), 16),
-        down_depth=down_depth,
-        down_tile=down_tile,
+        tile_rows=16 if num_rows <= 16 else 32,
+        sharers=SHARERS,
+        splits=SPLITS,
+        keys=KEYS,
+        pair_tile=NARROWEST,
+        output_tile=OUTPUT_COLUMNS,
+        unit_tile=UNITS,
         precision="ieee" if wide else "tf32",
     )
 
 
-def _tile(width: int, programs: int) -> int:
-    """The smallest power of two with which so many programs cover the width."""
-    return max(_power_of_two(-(-width // programs)), NARROWEST)
-
-
-def _down_tile(hidden: int, inner: int, programs: int) -> tuple[int, int]:
-    """Depth and width: the deeper the slices, the fewer programs add to one sum."""
-    depth, tile = 128, 64
-    while -(-inner // depth) * -(-hidden // tile) > programs:
-        depth, tile = (2 * depth, tile) if depth <= 2 * tile else (depth, 2 * tile)
-    return depth, tile
-
-
-def _splits(pairs: int, programs: int) -> int:
-    """A power of two with which (row, KV head, split) do not outnumber the programs."""
-    splits = max(programs // max(pairs, 1), 1)
-    return min(_power_of_two(splits + 1) // 2, MOST_SPLITS)
-
-
 def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+    return 1 << max(least - 1, 0).bit_length()

@@ -1,25 +1,26 @@
 """The draft step's launches: all phases of all layers in one persistent kernel, or each phase in a kernel of its own.
 
-Both read a phase's weights before they wait for the phase before it: weights depend on nothing.
+Both read a phase's weights before they wait for the phase before it: weights depend on nothing. A phase in a kernel of
+its own lets the next one start at once, so that the weights of several phases are on their way.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import triton
 import triton.language as tl
 
 from slipstream.kernels.gpu import launch
-from slipstream.kernels.gpu.draft_step.accumulate import add_down, add_output, load_down, load_output
-from slipstream.kernels.gpu.draft_step.attend import attend
+from slipstream.kernels.gpu.draft_step.accumulate import add_output, load_output
+from slipstream.kernels.gpu.draft_step.attend import attend, bring_context_near
 from slipstream.kernels.gpu.draft_step.barrier import Sync, arrive, wait
 from slipstream.kernels.gpu.draft_step.ends import embed, finish
+from slipstream.kernels.gpu.draft_step.feed_forward import add_feed_forward, load_down, load_gate_up
 from slipstream.kernels.gpu.draft_step.operands import Cache, Rows, Scratch, Sizes, Weights
-from slipstream.kernels.gpu.draft_step.project import load_gate_up, load_qkv, make_activated, make_qkv
-from slipstream.kernels.gpu.launch import wait_for_inputs
-
-NUM_WARPS = 8
+from slipstream.kernels.gpu.draft_step.project import load_qkv, make_qkv
+from slipstream.kernels.gpu.launch import start_next, wait_for_previous
 
 
 class Phase(IntEnum):
@@ -27,12 +28,13 @@ class Phase(IntEnum):
     QKV = 1
     ATTEND = 2
     OUTPUT = 3
-    GATE_UP = 4
-    DOWN = 5
-    FINISH = 6
+    FEED_FORWARD = 4
+    FINISH = 5
 
 
-PER_LAYER = (Phase.QKV, Phase.ATTEND, Phase.OUTPUT, Phase.GATE_UP, Phase.DOWN)
+PER_LAYER: Final = (Phase.QKV, Phase.ATTEND, Phase.OUTPUT, Phase.FEED_FORWARD)
+WARPS: Final = {Phase.EMBED: 4, Phase.QKV: 8, Phase.ATTEND: 4, Phase.OUTPUT: 4, Phase.FEED_FORWARD: 8, Phase.FINISH: 4}
+PERSISTENT_WARPS: Final = 8
 
 
 def phase_programs(phase: Phase, sizes: Sizes, num_rows: int) -> int:
@@ -41,8 +43,7 @@ def phase_programs(phase: Phase, sizes: Sizes, num_rows: int) -> int:
         Phase.QKV: (sizes.heads + 2 * sizes.kv_heads) * (sizes.head_dim // 2 // sizes.pair_tile),
         Phase.ATTEND: num_rows * sizes.kv_heads * sizes.splits,
         Phase.OUTPUT: sizes.heads * -(-sizes.hidden // sizes.output_tile),
-        Phase.GATE_UP: -(-sizes.inner // sizes.inner_tile),
-        Phase.DOWN: -(-sizes.inner // sizes.down_depth) * -(-sizes.hidden // sizes.down_tile),
+        Phase.FEED_FORWARD: -(-sizes.inner // sizes.unit_tile),
     }
     return programs.get(phase, num_rows)
 
@@ -60,28 +61,35 @@ def _phase_kernel(
 ) -> None:
     """One phase of one layer; as many programs as it has work for."""
     tile = tl.program_id(0)
+    if OVERLAP:
+        start_next()
     if PHASE == 1:
-        weight = load_qkv(weights, layer, tile, SIZES)
-        wait_for_inputs(OVERLAP)
-        make_qkv(weight, layer, tile, rows, weights, cache, scratch, SIZES)
+        qkv = load_qkv(weights, layer, tile, SIZES)
+        if OVERLAP:
+            wait_for_previous()
+        make_qkv(qkv, layer, tile, rows, weights, cache, scratch, SIZES)
+    elif PHASE == 2:
+        if OVERLAP:
+            if layer > 0:  # before the first one's, the step's inputs need not be there yet
+                bring_context_near(layer, tile, rows, cache, SIZES)
+            wait_for_previous()
+        attend(layer, tile, tl.num_programs(0), rows, cache, scratch, SIZES)
     elif PHASE == 3:
         weight = load_output(weights, layer, tile, SIZES)
-        wait_for_inputs(OVERLAP)
-        add_output(weight, tile, rows, scratch, SIZES)
+        if OVERLAP:
+            wait_for_previous()
+        add_output(weight, layer, tile, rows, scratch, SIZES)
     elif PHASE == 4:
-        weight = load_gate_up(weights, layer, tile, SIZES)
-        wait_for_inputs(OVERLAP)
-        make_activated(weight, layer, tile, rows, weights, scratch, SIZES)
-    elif PHASE == 5:
-        weight = load_down(weights, layer, tile, SIZES)
-        wait_for_inputs(OVERLAP)
-        add_down(weight, tile, rows, scratch, SIZES)
+        gate_up = load_gate_up(weights, layer, tile, SIZES)
+        down = load_down(weights, layer, tile, SIZES)
+        if OVERLAP:
+            wait_for_previous()
+        add_feed_forward(gate_up, down, layer, rows, weights, scratch, SIZES)
     else:
-        wait_for_inputs(OVERLAP)
+        if OVERLAP:
+            wait_for_previous()
         if PHASE == 0:
             embed(tile, tl.num_programs(0), rows, weights, scratch, SIZES)
-        elif PHASE == 2:
-            attend(layer, tile, tl.num_programs(0), rows, cache, scratch, SIZES)
         else:
             finish(tile, tl.num_programs(0), rows, weights, scratch, SIZES)
 
@@ -96,8 +104,7 @@ def _draft_step_kernel(
     SIZES: tl.constexpr,
     QKV_TILES: tl.constexpr,
     OUTPUT_TILES: tl.constexpr,
-    GATE_UP_TILES: tl.constexpr,
-    DOWN_TILES: tl.constexpr,
+    FEED_FORWARD_TILES: tl.constexpr,
 ) -> None:
     """All phases of all layers; no more programs than can be resident at once, and at least one for every tile."""
     tile = tl.program_id(0)
@@ -107,11 +114,11 @@ def _draft_step_kernel(
     embed(tile, programs, rows, weights, scratch, SIZES)
     arrive(sync)
     for layer in range(SIZES.layers):
-        weight = load_qkv(weights, layer, tile, SIZES)
+        qkv = load_qkv(weights, layer, tile, SIZES)
         target += programs
         patience = wait(sync, target, patience)
         if tile < QKV_TILES:
-            make_qkv(weight, layer, tile, rows, weights, cache, scratch, SIZES)
+            make_qkv(qkv, layer, tile, rows, weights, cache, scratch, SIZES)
         arrive(sync)
         target += programs
         patience = wait(sync, target, patience)
@@ -121,19 +128,14 @@ def _draft_step_kernel(
         target += programs
         patience = wait(sync, target, patience)
         if tile < OUTPUT_TILES:
-            add_output(weight, tile, rows, scratch, SIZES)
+            add_output(weight, layer, tile, rows, scratch, SIZES)
         arrive(sync)
-        weight = load_gate_up(weights, layer, tile, SIZES)
+        gate_up = load_gate_up(weights, layer, tile, SIZES)
+        down = load_down(weights, layer, tile, SIZES)
         target += programs
         patience = wait(sync, target, patience)
-        if tile < GATE_UP_TILES:
-            make_activated(weight, layer, tile, rows, weights, scratch, SIZES)
-        arrive(sync)
-        weight = load_down(weights, layer, tile, SIZES)
-        target += programs
-        patience = wait(sync, target, patience)
-        if tile < DOWN_TILES:
-            add_down(weight, tile, rows, scratch, SIZES)
+        if tile < FEED_FORWARD_TILES:
+            add_feed_forward(gate_up, down, layer, rows, weights, scratch, SIZES)
         arrive(sync)
     target += programs
     wait(sync, target, patience)
@@ -146,7 +148,7 @@ def launch_phase(
     phase: Phase, layer: int, rows: Rows, weights: Weights, cache: Cache, scratch: Scratch, sizes: Sizes
 ) -> None:
     """One phase alone: `PER_LAYER` for each layer between EMBED and FINISH are a step."""
-    programs = phase_programs(phase, sizes, rows.num_rows)
+    programs = phase_programs(phase, sizes, int(rows.num_rows))
     _phase_kernel[(programs,)](
         rows,
         weights,
@@ -155,9 +157,14 @@ def launch_phase(
         layer,
         SIZES=sizes,
         PHASE=int(phase),
-        num_warps=NUM_WARPS,
+        num_warps=WARPS[phase],
         **launch.overlap_options(),
     )
+
+
+def most_tiles(sizes: Sizes) -> int:
+    """The programs that the persistent kernel needs at least."""
+    return max(phase_programs(phase, sizes, 0) for phase in PER_LAYER)
 
 
 def launch_step(
@@ -167,9 +174,9 @@ def launch_step(
 
     All must be resident at once: `num_programs` is at most the GPU's multiprocessors.
     """
-    wanted = max(phase_programs(phase, sizes, rows.num_rows) for phase in PER_LAYER)
+    wanted = max(phase_programs(phase, sizes, int(rows.num_rows)) for phase in PER_LAYER)
     tiles = {f"{phase.name}_TILES": phase_programs(phase, sizes, 0) for phase in PER_LAYER if phase is not Phase.ATTEND}
-    assert max(tiles.values()) <= num_programs, f"{tiles} for {num_programs} programs"
+    assert most_tiles(sizes) <= num_programs, f"{tiles} for {num_programs} programs"
     _draft_step_kernel[(min(wanted, num_programs),)](
         rows,
         weights,
@@ -178,6 +185,6 @@ def launch_step(
         sync,
         SIZES=sizes,
         **tiles,
-        num_warps=NUM_WARPS,
+        num_warps=PERSISTENT_WARPS,
         launch_cooperative_grid=True,
     )
