@@ -39,6 +39,7 @@ class Planner:
         self._pool = pool
         self._limits = limits
         self._own = own  # the proposer's
+        self._feeds_prompts = False  # a step of prompts alone, beside others
         self._prompts_next = False
 
     def plan(self, sequences: Collection[DraftSequence]) -> Plan:
@@ -58,7 +59,7 @@ class Planner:
                 free -= needed
 
     def _add_trunks(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
-        waiting = self._whose_turn([sequence for sequence in sequences if sequence.trunk_has_work()])
+        waiting = self._whose_turn([sequence for sequence in sequences if sequence.trunk_has_work()], len(sequences))
         prefill_tokens = self._limits.max_prefill_tokens if self._others_draft(sequences) else self._limits.max_tokens
         for sequence in waiting:
             left = self._left(plan)
@@ -70,24 +71,30 @@ class Planner:
             if self._is_prefill(sequence):
                 prefill_tokens -= plan.num_tokens - before
 
-    def _whose_turn(self, waiting: list[DraftSequence]) -> list[DraftSequence]:
-        """Who drafts, then prompts; in turns where one that draws all tokens at once would wait for them."""
+    def _whose_turn(self, waiting: list[DraftSequence], num_open: int) -> list[DraftSequence]:
+        """Who drafts, then prompts; in turns where all tokens are drawn at once, for whoever drafts waits for all."""
         prompts = [sequence for sequence in waiting if self._is_prefill(sequence)]
         drafting = [sequence for sequence in waiting if not self._is_prefill(sequence)]
-        apart = self._own.feeds_drawn and prompts and drafting
-        self._prompts_next = bool(apart) and not self._prompts_next
-        if not apart:
+        if not (self._own.feeds_drawn and prompts):
+            self._prompts_next = self._feeds_prompts = False
             return [*drafting, *prompts]
+        self._prompts_next = bool(drafting) and not self._prompts_next
+        self._feeds_prompts = not self._prompts_next and num_open > len(prompts)
         return drafting if self._prompts_next else prompts
 
     def _add_trunk(self, plan: Plan, sequence: DraftSequence, most: int, sequences: Collection[DraftSequence]) -> None:
-        num_tokens = min(most, sequence.num_to_feed(sequence.trunk))
+        num_tokens = min(most, self._num_to_feed(sequence))
         end = self._end(sequence, sequence.trunk, num_tokens)
         while not _grow(sequence.trunk, end):
             if not _evict_branch(sequences):
                 sequence.starve()
                 return
         self._add(plan, sequence, sequence.trunk, num_tokens)
+
+    def _num_to_feed(self, sequence: DraftSequence) -> int:
+        """A prompt in its turn is fed without the last token: nothing is drawn for it while others may wait."""
+        num_tokens = sequence.num_to_feed(sequence.trunk)
+        return num_tokens - 1 if self._feeds_prompts and self._is_prefill(sequence) else num_tokens
 
     def _add_branches(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
         unfinished = [(branch, s) for s in sequences for branch in s.unfinished_branches()]

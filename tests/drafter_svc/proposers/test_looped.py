@@ -16,7 +16,15 @@ from drafter_svc.proposers.proposer import Limits, Proposal, Row
 from slipstream.engine.draft_buffers import LoopSize
 from slipstream.engine.draft_loop import DraftLoop, loop_sizes
 from slipstream.request import VerificationMode
-from tests.drafter_svc.scripted import VOCAB, ScriptedRunner, ScriptedVerifier, Setup, request, token_choice
+from tests.drafter_svc.scripted import (
+    VOCAB,
+    ScriptedRunner,
+    ScriptedVerifier,
+    Setup,
+    drafts_in,
+    request,
+    token_choice,
+)
 
 RATIO, COUPLED = VerificationMode.RATIO, VerificationMode.COUPLED
 MODES = [(0.0, RATIO), (1.0, RATIO), (1.0, COUPLED)]
@@ -248,3 +256,15 @@ def test_after_a_loop_that_failed_drafting_goes_on_with_the_other_step() -> None
         setup.commit(commit)
         assert (loop._step is loop._plain) == (turn >= 1)
     assert loop.num_loops.total() > 4
+
+
+def test_those_who_draft_wait_for_no_path_of_a_prompt() -> None:
+    setup = Setup(proposer=looped(6, max_rows=32), max_prefill_tokens=64)
+    opened = request(temperature=0.0, num_draft_tokens=5, fan_out=0)
+    verifier = ScriptedVerifier(opened)
+    setup.open(opened)
+    verifier.insert(setup.drafts())
+    setup.open(request(prompt(4), sequence_id=8, temperature=0.0, fan_out=0))
+    setup.commit(verifier.run_pass())
+    said = [{draft.sequence_id for draft in drafts_in(setup.drafter.step() or [])} for _ in range(3)]
+    assert said == [{opened.sequence_id}, set(), {8}], "drafts, then a prompt without its path, then that"
