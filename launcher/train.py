@@ -38,8 +38,6 @@ def draft_lm(
     seed: options.Seed = 0,
 ) -> None:
     """Distil a small draft LM: the target writes text, the draft learns its distribution."""
-    import torch
-
     from slipstream.training.draft_lm_run import train_draft_lm
     from slipstream.training.material import Places, text_files
     from slipstream.training.settings import ChatSettings, DraftSettings
@@ -58,7 +56,7 @@ def draft_lm(
             compiled=compiled,
             seed=seed,
         ),
-        torch.device(device),
+        options.device_of(device),
         options.slice_of(minutes, finish),
     )
     options.say_end(out, acceptance)
@@ -92,8 +90,6 @@ def eagle3(
     seed: options.Seed = 0,
 ) -> None:
     """Train an EAGLE-3 head: it drafts from the target's hidden states, then from its own output."""
-    import torch
-
     from slipstream.training.eagle3_run import train_eagle3
     from slipstream.training.material import Places, text_files
     from slipstream.training.settings import ChatSettings, Eagle3Settings
@@ -114,7 +110,7 @@ def eagle3(
             compiled=compiled,
             seed=seed,
         ),
-        torch.device(device),
+        options.device_of(device),
         options.slice_of(minutes, finish),
     )
     options.say_end(out, acceptance)
@@ -150,8 +146,6 @@ def pard(
     seed: options.Seed = 0,
 ) -> None:
     """Train a draft LM to draft a block in one pass, too: one set of weights for both."""
-    import torch
-
     from slipstream.training.material import Places, text_files
     from slipstream.training.pard_run import train_pard
     from slipstream.training.settings import ChatSettings, PardSettings
@@ -173,7 +167,7 @@ def pard(
     places = Places(target=target, run=run, out=out, prompts=prompts, texts=text_files(text or []))
     chat = ChatSettings(chat_tokens=chat_tokens, length=length, batch=chat_batch, seed=seed)
     options.say_end(
-        out, train_pard(places, chat, settings, torch.device(device), options.slice_of(minutes, finish), draft)
+        out, train_pard(places, chat, settings, options.device_of(device), options.slice_of(minutes, finish), draft)
     )
 
 

@@ -41,8 +41,6 @@ def lora(
     seed: options.Seed = 0,
 ) -> None:
     """Train a LoRA adapter of a draft model for one kind of text, such as a tenant's."""
-    import torch
-
     from slipstream.training.lora_run import LoraPlaces, train_lora
     from slipstream.training.material import text_files
     from slipstream.training.settings import ChatSettings, LoraSettings
@@ -62,4 +60,6 @@ def lora(
     )
     places = LoraPlaces(target=target, draft=draft, run=run, out=out, texts=text_files(text))
     chat = ChatSettings(chat_tokens=chat_tokens, length=length, batch=chat_batch, seed=seed)
-    options.say_end(out, train_lora(places, chat, settings, torch.device(device), options.slice_of(minutes, finish)))
+    options.say_end(
+        out, train_lora(places, chat, settings, options.device_of(device), options.slice_of(minutes, finish))
+    )

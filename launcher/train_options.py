@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    import torch
+
     from slipstream.training.material import Slice
     from slipstream.training.slices import Progress
 
@@ -36,7 +38,21 @@ def slice_of(minutes: float, finish: bool = False) -> Slice:
     """What one run of the command does."""
     from slipstream.training.material import Slice
 
+    if not minutes > 0:
+        raise ValueError(f"minutes is {minutes}; it must be > 0")
     return Slice(seconds=minutes * 60, measure_every=45.0, say=_say, progress=_progress, finish=finish)
+
+
+def device_of(name: str) -> torch.device:
+    """Raises ValueError if it is not to be had."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError: torch was built without CUDA
+        raise ValueError(f"device is {name!r}, which is not to be had here; give --device cpu") from error
+    return device
 
 
 def say_end(out: Path, result: object | None) -> None:

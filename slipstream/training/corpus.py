@@ -71,6 +71,8 @@ def load_apart(files: Sequence[Path], questions: Sequence[Sequence[int]]) -> tup
     """The chats without those that share text with an evaluation prompt, and how many were left out."""
     chats = load_chats(files)
     shared = contaminated(chats.token_ids, questions)
+    if bool(shared.all()):
+        raise ValueError("every chat shares text with an evaluation prompt; leave out prompts of a word or two")
     apart = keep_rows(chats, ~shared)
     require_apart(apart.token_ids, questions)
     return apart, int(shared.sum())

@@ -15,7 +15,9 @@ from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_lm import DraftTraining
 from slipstream.training.draft_model import spread_layers
+from slipstream.training.draft_vocabulary import check_size
 from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
+from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, DraftSettings
 
 
@@ -24,6 +26,9 @@ def train_draft_lm(
 ) -> Acceptance | None:
     """Does what is left, for at most `now.seconds`. The stored draft's acceptance when done, None if there is more."""
     deadline = time.monotonic() + now.seconds
+    target = check_first(places, chat, draft)
+    check_size(draft.draft_vocab_size, target.vocab_size)
+    spread_layers(target.num_layers, draft.num_layers)
     material = prepare(places, chat, draft.draft_vocab_size, device, now)
     training = DraftTraining(material.target, material.tokens, material.chats, draft)
     slices.resume(training, places.run / "state")

@@ -9,11 +9,15 @@ import torch
 
 def choose_tokens(written: torch.Tensor, size: int, vocab_size: int, always: Iterable[int]) -> torch.Tensor:
     """[size] ascending ids of the most frequent tokens of `written`, those of `always` among them."""
-    if not 0 < size <= vocab_size:
-        raise ValueError(f"draft_vocab_size is {size}; it must be in 1..{vocab_size}")
+    check_size(size, vocab_size)
     counts = torch.bincount(written.flatten().long(), minlength=vocab_size)
     counts[list(always)] = counts.max() + 1
     return counts.topk(size).indices.sort().values
+
+
+def check_size(size: int, vocab_size: int) -> None:
+    if not 0 < size <= vocab_size:
+        raise ValueError(f"draft_vocab_size is {size}; it must be in 1..{vocab_size}")
 
 
 def coverage(written: torch.Tensor, tokens: torch.Tensor) -> float:

@@ -15,10 +15,13 @@ from slipstream.models.loader import open_checkpoint
 from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_model import target_head
-from slipstream.training.draft_vocabulary import choose_tokens
+from slipstream.training.draft_vocabulary import check_size, choose_tokens
 from slipstream.training.eagle3 import Eagle3Training
 from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
+from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, Eagle3Settings
+
+FEWEST_LAYERS = 3  # of a target: the lowest state that is tapped enters its third
 
 
 def train_eagle3(
@@ -26,6 +29,10 @@ def train_eagle3(
 ) -> Acceptance | None:
     """Does what is left, for at most `now.seconds`. The stored head's acceptance when done, None if there is more."""
     deadline = time.monotonic() + now.seconds
+    target = check_first(places, chat, settings)
+    check_size(max(settings.draft_vocab_size, settings.stored_vocab_size), target.vocab_size)
+    if target.num_layers < FEWEST_LAYERS:
+        raise ValueError(f"{places.target}: has {target.num_layers} layers; features need {FEWEST_LAYERS} or more")
     material = prepare(places, chat, settings.draft_vocab_size, device, now)
     training = Eagle3Training(material.target, material.tokens, material.chats, settings)
     slices.resume(training, places.run / "state")

@@ -23,6 +23,8 @@ def read_prompts(file: Path) -> list[str]:
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
             prompts.append(str(json.loads(line)["prompt"]))
+            if not prompts[-1]:
+                raise ValueError
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file}:{number}: needs an object with a prompt, as {{'prompt': 'Hello'}}") from error
     if not prompts:

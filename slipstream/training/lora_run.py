@@ -18,13 +18,15 @@ from slipstream.text.tokenizer import Tokenizer
 from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.chat_frame import ChatFrame
+from slipstream.training.claim import claim_folder, model_digest
 from slipstream.training.corpus import load_apart, write_missing_chats
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.lora import LoraTraining
 from slipstream.training.lora_model import attach
-from slipstream.training.lora_text import KindOfText, claim_folder, first_answers, prompts_in
+from slipstream.training.lora_text import KindOfText, digest_of, first_answers, prompts_in
 from slipstream.training.material import REPORT_FILE, Slice
+from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, LoraSettings
 
 ANSWER_TOKENS = 128  # of each held-out answer
@@ -65,6 +67,7 @@ def train_lora(
 ) -> Gain | None:
     """Does what is left, for at most `now.seconds`. What the stored adapter gains when done, None if there is more."""
     deadline = time.monotonic() + now.seconds
+    check_first(places, chat, settings)
     material = _prepare(places, chat, settings, device, now)
     draft = _draft(places, device)
     if draft.config.vocab_size != material.target.config.vocab_size:
@@ -98,7 +101,7 @@ def _prepare(
     prompts = prompts_in(places.texts, tokenizer, frame, chat.length // 2)
     kind = KindOfText.of(prompts, settings.num_held_out, settings.seed)
     rows = kind.rows(max(1, chat.chat_tokens // chat.length))
-    claim_folder(places.run, rows, chat)
+    claim_folder(places.run, {"target": model_digest(target), "prompts": digest_of(rows), **asdict(chat)})
     files = write_missing_chats(
         target, frame, rows, chat, places.run, lambda done, total: now.say(f"chats: {done} of {total} rows")
     )

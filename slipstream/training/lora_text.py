@@ -55,15 +55,9 @@ def prompts_in(files: Sequence[Path], tokenizer: Tokenizer, frame: ChatFrame, mo
     return [Prompt(token_ids, answering=True) for token_ids in prompts if 0 < len(token_ids) <= most_tokens]
 
 
-def claim_folder(folder: Path, rows: Sequence[Prompt], settings: object) -> None:
-    """Raises ValueError if what was written there answers other prompts, or was written otherwise."""
-    told = repr((settings, [prompt.token_ids for prompt in rows]))
-    digest, file = hashlib.sha256(told.encode()).hexdigest(), folder / "prompts.sha256"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(digest)
-    elif file.read_text() != digest:
-        raise ValueError(f"{folder}: holds answers to other prompts, or other settings' of them; use another --run")
+def digest_of(rows: Sequence[Prompt]) -> str:
+    """Tells other prompts, and another order of them, apart."""
+    return hashlib.sha256(repr([prompt.token_ids for prompt in rows]).encode()).hexdigest()[:16]
 
 
 def first_answers(chats: Chats) -> Chats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.training.chat_frame import ChatFrame
+from slipstream.training.claim import claim_folder, file_digests, model_digest
 from slipstream.training.corpus import beginnings, load_apart, write_missing_chats
 from slipstream.training.draft_vocabulary import choose_tokens, coverage
 from slipstream.training.generate import Chats
@@ -68,11 +69,15 @@ def prepare(
     tokenizer = Tokenizer.from_folder(places.target)
     frame = ChatFrame.of(tokenizer)
     questions = [tokenizer.encode(text, add_special_tokens=False) for text in read_prompts(places.prompts)]
+    texts = file_digests(places.texts)
+    claim_folder(places.run, {"target": model_digest(target), "texts": texts, **asdict(chat)})
     files = _write(places, chat, target, frame, tokenizer, now)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # the keys and values of all rows: other trainings may share the GPU
     chats, num_left_out = load_apart(files, questions)
     written = chats.token_ids[chats.answers]
+    if not len(written):
+        raise ValueError(f"no row holds a token of an answer: length is {chat.length}; write longer rows")
     if tokens is None:
         tokens = choose_tokens(written, draft_vocab_size, target.config.vocab_size, (frame.end_token,))
     held_out = HeldOut.written_by(target, frame, questions, answer_tokens=128)

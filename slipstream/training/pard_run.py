@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from slipstream.models.config import ModelConfig
 from slipstream.models.draft_checkpoint import draft_tokens, save_draft
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model, open_checkpoint
@@ -19,9 +20,11 @@ from slipstream.models.pard import pard_entries
 from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_model import draft_from_target, spread_layers
+from slipstream.training.draft_vocabulary import check_size
 from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
 from slipstream.training.pard import PardTraining
 from slipstream.training.pard_agreement import parallel_acceptance
+from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, PardSettings
 
 
@@ -33,6 +36,8 @@ def train_pard(
     It begins as the stored draft in folder `draft`, or else as some of the target's layers.
     """
     deadline = time.monotonic() + now.seconds
+    target = check_first(places, chat, settings)
+    _check(target, settings, draft)
     tokens = None if draft is None else _tokens_of(draft)
     material = prepare(places, chat, settings.draft_vocab_size, device, now, tokens)
     model = _begin(places, settings, material, draft)
@@ -49,6 +54,14 @@ def train_pard(
     return _finish(places, training, material, record)
 
 
+def _check(target: ModelConfig, settings: PardSettings, draft: Path | None) -> None:
+    if settings.mask_token >= target.vocab_size:
+        raise ValueError(f"mask_token is {settings.mask_token}; it must be below {target.vocab_size}")
+    if draft is None:
+        check_size(settings.draft_vocab_size, target.vocab_size)
+        spread_layers(target.num_layers, settings.num_layers)
+
+
 def _tokens_of(draft: Path) -> torch.Tensor:
     tokens = draft_tokens(draft)
     if tokens is None:
@@ -59,8 +72,6 @@ def _tokens_of(draft: Path) -> torch.Tensor:
 def _begin(places: Places, settings: PardSettings, material: Material, draft: Path | None) -> LlamaModel:
     """The draft before training. It shares the target's embedding."""
     target = material.target
-    if settings.mask_token >= target.config.vocab_size:
-        raise ValueError(f"mask_token is {settings.mask_token}; it must be below {target.config.vocab_size}")
     if draft is None:
         layers = spread_layers(target.config.num_layers, settings.num_layers)
         return draft_from_target(target, layers, material.tokens)

@@ -7,8 +7,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from slipstream.errors import CheckpointError
@@ -28,7 +30,8 @@ class TrainingState:
 
 
 def save_state(state: TrainingState, folder: Path) -> None:
-    """The folder holds a whole state at all times: a new one replaces it by renaming."""
+    """A whole state is on disk at all times, in the folder or, for a moment, where `_former` says."""
+    _settle(folder)
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -37,14 +40,31 @@ def save_state(state: TrainingState, folder: Path) -> None:
     for index, part in enumerate(_parts(tensors)):
         save_file({name: tensor.cpu().contiguous() for name, tensor in part.items()}, partial / f"{index}.safetensors")
     (partial / "state.json").write_text(json.dumps({"step": state.step, "settings": state.settings}, indent=2))
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        folder.rename(_former(folder))
     partial.rename(folder)
+    shutil.rmtree(_former(folder), ignore_errors=True)
 
 
 def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | None:
     """The state in `folder`, or None if training has not begun. Raises CheckpointError if its settings are others."""
+    header = check_state(folder, settings)
+    if header is None:
+        return None
+    tensors: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            tensors |= load_file(file)
+        except SafetensorError as error:
+            raise CheckpointError(f"{file}: {error}; remove {folder} to begin again") from error
+    return TrainingState(header["step"], _under("weight.", tensors), _under("momentum.", tensors), header["settings"])
+
+
+def check_state(folder: Path, settings: Mapping[str, object]) -> dict[str, Any] | None:
+    """What the state in `folder` says of itself, None if there is none. Raises CheckpointError as `load_state` does."""
+    _settle(folder)
     try:
-        header = json.loads((folder / "state.json").read_text())
+        header: dict[str, Any] = json.loads((folder / "state.json").read_text())
     except FileNotFoundError:
         return None
     told = {name: value for name, value in settings.items() if name not in SPEED_ONLY}
@@ -54,10 +74,20 @@ def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | 
             f"{folder}: was made with {name} = {header['settings'].get(name)!r}, not {settings[name]!r}; "
             "use the same settings or another --run folder"
         )
-    tensors: dict[str, torch.Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        tensors |= load_file(file)
-    return TrainingState(header["step"], _under("weight.", tensors), _under("momentum.", tensors), header["settings"])
+    return header
+
+
+def _former(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".former")
+
+
+def _settle(folder: Path) -> None:
+    """Brings the former state back if a crash came before the new one had its name."""
+    former = _former(folder)
+    if folder.exists():
+        shutil.rmtree(former, ignore_errors=True)
+    elif former.exists():
+        former.rename(folder)
 
 
 def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ import torch
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.training.chat_frame import ChatFrame
 from slipstream.training.generate import Chats, Prompt
-from slipstream.training.lora_text import KindOfText, claim_folder, first_answers, prompts_in
+from slipstream.training.lora_text import KindOfText, digest_of, first_answers, prompts_in
 
 PROMPTS = [Prompt((i,), answering=True) for i in range(10)]
 
@@ -50,13 +50,10 @@ def test_too_little_text_is_told_with_its_number() -> None:
         KindOfText.of(PROMPTS, 10, seed=0)
 
 
-def test_a_folder_of_one_kind_takes_no_other(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    for _ in range(2):
-        claim_folder(folder, PROMPTS, "settings")
-    for prompts, settings in ((PROMPTS[1:], "settings"), (PROMPTS, "others")):
-        with pytest.raises(ValueError, match="use another --run"):
-            claim_folder(folder, prompts, settings)
+def test_prompts_are_told_from_others_and_from_another_order() -> None:
+    told = [digest_of(rows) for rows in (PROMPTS, list(PROMPTS), PROMPTS[1:], PROMPTS[::-1])]
+    assert told[0] == told[1]
+    assert len(set(told)) == 3
 
 
 def test_only_the_answer_to_the_prompt_is_learned() -> None:

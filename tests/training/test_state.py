@@ -40,6 +40,30 @@ def test_a_new_state_replaces_the_old_one_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
+def test_a_crash_between_two_states_costs_neither(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    save_state(some_state(7), folder)
+    folder.rename(tmp_path / "state.former")  # as it is for a moment while a new one takes its place
+    (tmp_path / "state.partial").mkdir()
+    loaded = load_state(folder, SETTINGS)
+    assert loaded is not None
+    assert loaded.step == 7
+    save_state(some_state(8), folder)
+    save_state(some_state(9), tmp_path / "state.former")  # not removed any more
+    assert [path.name for path in tmp_path.iterdir() if path.name != "state.former"] == ["state"]
+    loaded = load_state(folder, SETTINGS)
+    assert loaded is not None
+    assert loaded.step == 8
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    save_state(some_state(7), tmp_path / "state")
+    file = tmp_path / "state" / "0.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"0\.safetensors: .*to begin again"):
+        load_state(tmp_path / "state", SETTINGS)
+
+
 def test_no_file_is_larger_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "FILE_BYTES", 300)
     save_state(some_state(1), tmp_path / "state")
