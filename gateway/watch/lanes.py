@@ -59,7 +59,7 @@ class WatchedDialect(Generic[ReceiverT, ItemT]):
 
     def _publish_step(self, batch: Any) -> None:
         step = batch.step
-        self._feed.tell(
+        self._feed.publish(
             self._work(VERIFY, step.step_us)
             | {
                 "sequences": len(batch.commits),
@@ -75,7 +75,7 @@ class WatchedDialect(Generic[ReceiverT, ItemT]):
     def _publish_batch(self, batch: Any) -> None:
         """Held beyond what it computed, a batch waited for the drafter to be free."""
         wait_us = max(0, batch.held_us - batch.draft_us)
-        self._feed.tell(self._work(DRAFT, batch.draft_us) | {"paths": len(batch.drafts), "wait_us": wait_us})
+        self._feed.publish(self._work(DRAFT, batch.draft_us) | {"paths": len(batch.drafts), "wait_us": wait_us})
 
     def _work(self, lane: str, work_us: int) -> dict[str, Any]:
         return {"kind": "work", "lane": lane, "peer": self._address, "end": self._clock(), "work_us": work_us}

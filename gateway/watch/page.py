@@ -62,10 +62,10 @@ class WatchPage:
             response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "text/event-stream; charset=utf-8"})
             await response.prepare(request)
             try:
-                await _write(response, viewer)
+                await _send_events(response, viewer)
             except TimeoutError:
                 if request.transport is not None:
-                    request.transport.abort()  # the end of the response could not be told
+                    request.transport.abort()  # the end of the response could not be written
         return response
 
 
@@ -74,7 +74,7 @@ def event_text(batch: Iterable[Event]) -> bytes:
     return f"data: {json.dumps(list(batch), separators=(',', ':'))}\n\n".encode()
 
 
-async def _write(response: web.StreamResponse, viewer: Viewer) -> None:
+async def _send_events(response: web.StreamResponse, viewer: Viewer) -> None:
     """Raises TimeoutError if the viewer does not read."""
     await _write(response, _NOTHING)  # the headers leave with it
     async for batch in viewer.batches(QUIET_SECONDS):

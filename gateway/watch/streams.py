@@ -41,7 +41,7 @@ class WatchedText:
     def _publish(self, commit: Commit, text: str, lengths: list[int]) -> None:
         """Whoever comes late needs no earlier event to make sense of this one."""
         request = self._request
-        self._feed.tell(
+        self._feed.publish(
             {
                 "kind": "pass",
                 "stream": stream_name(request.request_id, request.sample_index),
