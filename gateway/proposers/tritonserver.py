@@ -122,7 +122,7 @@ class TritonServerDrafts:
             self._draw += 1
 
     def _record_times(self, num_tokens: int, *, call: float, round_trip: float) -> None:
-        """The server reports no times: what grows with the tokens counts as drafting, the rest as the way there and back."""
+        """The server reports no times: what grows with the tokens counts as drafting, the rest as the wire."""
         draft = self._server.times.seconds_of_tokens(num_tokens, call)
         self._record.record_draft_batch(
             TRITONSERVER, draft_us=round(draft * 1e6), wire_us=max(1, round((round_trip - draft) * 1e6))
