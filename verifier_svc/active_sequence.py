@@ -47,7 +47,7 @@ class ActiveSequence:
         self.is_open = True
         self.hit: bool | None = None  # None: not looked at since it became ready
         self.num_commits = 0
-        self.num_told_features: int | None = None  # of tokens from 0 on; None: its drafter needs none
+        self.num_sent_features: int | None = None  # of tokens from 0 on; None: its drafter needs none
         self.patience = Patience()
         self.prompt_scores = PromptScores(request)
         self._started_at = opened_at  # the pass that is under way
@@ -115,7 +115,7 @@ class ActiveSequence:
     @property
     def is_predictable(self) -> bool:
         """Whether a pass's outcome alone decides what the next one feeds and checks, among the drafts there are."""
-        if not self._checks_alone or self.num_told_features is not None:
+        if not self._checks_alone or self.num_sent_features is not None:
             return False
         return self.engine.num_draft_tokens == 0 or (self._is_matched and not self._local.can_draft)
 
@@ -155,7 +155,7 @@ class ActiveSequence:
 
     def scored_chunk(self, share: Share) -> ScoredChunk | None:
         """The first of the share's tokens, if they are asked how likely they made the next."""
-        return self.prompt_scores.chunk(share, wants_features=self.num_told_features is not None)
+        return self.prompt_scores.chunk(share, wants_features=self.num_sent_features is not None)
 
     def chunk(self, share: Share, path: DraftPath, num_fed: int = 0) -> Chunk:
         """The tokens to feed, less the first `num_fed`, which are fed otherwise; there may be none left.
@@ -169,7 +169,7 @@ class ActiveSequence:
             start=start,
             block_ids=self.engine.table.block_ids,
             num_logits=len(path.tokens) + 1 if share.completes else 0,
-            wants_features=self.num_told_features is not None,
+            wants_features=self.num_sent_features is not None,
         )
 
     def check(self, path: DraftPath) -> SequenceCheck:

@@ -15,9 +15,9 @@ TakeCommits = Callable[[Sequence[tuple[int, Commit]]], None]  # each with its st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
-    """Beside the network, which is told the same."""
+    """Beside the network, which gets the same."""
 
     process: str  # names it to gateways
     hear: Callable[[Post, VerifierMetrics], Post]  # how to post what the network says; from now on drafts come, too
     take_commits: TakeCommits  # on the engine's thread, as soon as tokens are final
-    note_outputs: Callable[[list[StreamOutput]], list[StreamOutput]]  # there, too: what the network is told
+    note_outputs: Callable[[list[StreamOutput]], list[StreamOutput]]  # there, too: what the network gets

@@ -1,4 +1,4 @@
-"""Which features each drafter has not been told yet, in pieces that fit a message. Knows positions; no network."""
+"""Which features each drafter has not been sent yet, in pieces that fit a message. Knows positions; no network."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class FeatureOutbox:
         return "" if self._tap is None else self._tap.fingerprint
 
     def take(self, sequences: Iterable[ActiveSequence]) -> dict[int, list[Features]]:
-        """By stream, the features of all committed tokens that were computed since they were last told."""
-        told: dict[int, list[Features]] = defaultdict(list)
+        """By stream, the features of all committed tokens that were computed since they were last sent."""
+        taken: dict[int, list[Features]] = defaultdict(list)
         if self._tap is None:
-            return told
+            return taken
         news = [(active, span) for active in sequences if (span := _news(active)) is not None]
         if not news:
-            return told
+            return taken
         row_bytes = self._tap.size * FEATURE_DTYPE.itemsize
         for (active, span), data in zip(news, self._tap.read([span for _, span in news]), strict=True):
-            active.num_told_features = span.end
-            told[active.stream] += _pieces(active.request.sequence_id, span.start, data, row_bytes)
-        return told
+            active.num_sent_features = span.end
+            taken[active.stream] += _pieces(active.request.sequence_id, span.start, data, row_bytes)
+        return taken
 
 
 def _news(active: ActiveSequence) -> FeatureSpan | None:
-    start, end = active.num_told_features, active.engine.num_computed
+    start, end = active.num_sent_features, active.engine.num_computed
     if start is None or start >= end:
         return None
     return FeatureSpan(active.engine.table.block_ids, start, end)

@@ -37,7 +37,7 @@ class Running:
 
     passes: Sequence[Pass]
     finish: Callable[[], list[Verdict]]  # waits; one for each pass that completes
-    tell_scores: Callable[[], list[TokenLogprobs]]
+    read_scores: Callable[[], list[TokenLogprobs]]
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Who is told of what the verifier's calls do: counts, a timeline, traces. Knows no call."""
+"""Who observes what the verifier's calls do: counts, a timeline, traces. Knows no call."""
 
 from __future__ import annotations
 

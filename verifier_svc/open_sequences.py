@@ -96,11 +96,11 @@ class OpenSequences:
         active = self._by_key.get((stream, draft.sequence_id))
         return Refusal.UNKNOWN_SEQUENCE if active is None else active.insert(draft, self._served.vocab_size)
 
-    def tell_features(self, stream: int, wanted: FeaturesWanted) -> None:
-        """All that were told from a position on are told again."""
+    def resend_features(self, stream: int, wanted: FeaturesWanted) -> None:
+        """All from a position on are sent again."""
         active = self._by_key.get((stream, wanted.sequence_id))
-        if active is not None and active.num_told_features is not None:
-            active.num_told_features = min(active.num_told_features, wanted.start)
+        if active is not None and active.num_sent_features is not None:
+            active.num_sent_features = min(active.num_sent_features, wanted.start)
 
     def close(self, stream: int, sequence_id: int) -> None:
         """Forgets a sequence; it may have finished while the message was on its way."""
@@ -170,7 +170,7 @@ class OpenSequences:
         stop = StopRule(request, eos_token_ids=served.eos_token_ids, max_len=max_len, tokenizer=served.tokenizer)
         local = LocalDrafts(request, self._local_proposers, guide)
         active = ActiveSequence(stream, request, engine, stop, local=local, opened_at=opened_at)
-        active.num_told_features = 0 if with_features else None
+        active.num_sent_features = 0 if with_features else None
         self._scheduler.add(engine)
         self._by_key[active.key] = self._by_engine[engine] = active
 

@@ -1,6 +1,6 @@
-"""What a step has made final, and how it is told. Knows passes that are over; decides nothing.
+"""What a step has made final, and the outputs that say so. Knows passes that are over; decides nothing.
 
-Telling is apart from settling because a GPU need not wait for it: the next step starts from what is settled.
+Outputs are made apart from settling because a GPU need not wait for them: the next step starts from what is settled.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class PassOutcome:
     hit: bool
     waited: float
     is_first: bool
-    told: Commit | None = None  # once it was
+    made: Commit | None = None  # once somebody asked for it
 
     def commit(self) -> Commit:
-        if self.told is None:
-            self.told = self._commit()
-        return self.told
+        if self.made is None:
+            self.made = self._commit()
+        return self.made
 
     def _commit(self) -> Commit:
         verdict, taken, path, active = self.verdict, self.taken, self.one.path, self.one.active
@@ -80,10 +80,10 @@ class StepOutcome:
     work: StepWork | None = None  # None: nothing was computed
 
 
-def tell(
+def outputs_of(
     outcome: StepOutcome, failures: Sequence[tuple[int, SequenceFailure]], metrics: VerifierMetrics
 ) -> list[StreamOutput] | None:
-    """All that each stream is to hear of a step, in one piece; counts it as well."""
+    """One output for each stream that the step concerns, None if there is none; counts the passes as well."""
     commits: dict[int, list[Commit]] = defaultdict(list)
     for settled in outcome.passes:
         active, commit = settled.one.active, settled.commit()

@@ -20,11 +20,11 @@ class PromptScores:
         self._sequence_id = request.sequence_id
         self._num_prompt_tokens = request.num_prompt_tokens
         self._num_top = request.sampling.num_top_logprobs
-        self._num_told = 1 if request.sampling.prompt_logprobs else request.num_prompt_tokens
+        self._num_sent = 1 if request.sampling.prompt_logprobs else request.num_prompt_tokens
 
     def chunk(self, share: Share, *, wants_features: bool) -> ScoredChunk | None:
-        """The first tokens of the share, as far as they and the ones after them are the prompt's; None if told."""
-        if self._num_told == self._num_prompt_tokens:
+        """The first tokens of the share, as far as they and the ones after them are the prompt's; None once all are sent."""
+        if self._num_sent == self._num_prompt_tokens:
             return None
         engine = share.sequence
         start, end = engine.num_computed, min(engine.num_computed + share.num_tokens, self._num_prompt_tokens - 1)
@@ -33,11 +33,11 @@ class PromptScores:
         fed = Chunk(engine.token_ids[start:end], start, engine.table.block_ids, end - start, wants_features)
         return ScoredChunk(fed, engine.token_ids[start + 1 : end + 1], self._num_top)
 
-    def take(self, scored: ScoredChunk, told: TokenLogprobs) -> Iterator[PromptLogprobs]:
-        """What of it is new, in parts: after a preemption, positions that were told are computed once more."""
+    def take(self, scored: ScoredChunk, logprobs: TokenLogprobs) -> Iterator[PromptLogprobs]:
+        """What of it is new, in parts: after a preemption, positions that were sent are computed once more."""
         first = scored.chunk.start + 1
-        while self._num_told < first + len(told):
-            start = self._num_told
-            part = told[start - first :][:MAX_PART_TOKENS]
-            self._num_told += len(part)
+        while self._num_sent < first + len(logprobs):
+            start = self._num_sent
+            part = logprobs[start - first :][:MAX_PART_TOKENS]
+            self._num_sent += len(part)
             yield PromptLogprobs(self._sequence_id, start, part)

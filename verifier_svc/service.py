@@ -132,7 +132,7 @@ async def verifier_part(
         post: Callable[[Event], None] = engine.post
         if beside is not None:
             post = beside.hear(engine.post, verifier.metrics)
-            verifier.tell_at_once(beside.take_commits)
+            verifier.hand_over_commits(beside.take_commits)
         loop = asyncio.get_running_loop()
         crew.on_death(lambda error: loop.call_soon_threadsafe(failure.tell, error))
         observers = Observers(verifier.metrics, timeline, tracer)
@@ -159,7 +159,7 @@ def _info_of(config: VerifierConfig, verifier: Verifier, process: str) -> ModelI
 
 
 async def _finished(servicer: VerifierServicer, streams: OutgoingStreams, failure: Failure) -> None:
-    """Returns when every gateway has been told the end of all that it opened, or nothing moves any more."""
+    """Returns when every gateway has received the end of all that it opened, or nothing moves any more."""
     servicer.refuse_sequences()
     while not streams.are_quiet and not failure.happened:
         await asyncio.sleep(_DRAIN_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What each gateway is still to be told: a bounded queue per stream. Knows outputs; no network, no verifier."""
+"""What is still to be sent to each gateway: a bounded queue per stream. Knows outputs; no network, no verifier."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from verifier_svc.meanwhile import HANDS_OFF_SECONDS, Send, TakeIn, take_in_noth
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 from verifier_svc.open_sequences import OpenSequences
-from verifier_svc.outcome import PassOutcome, StepOutcome, StepWork, tell
+from verifier_svc.outcome import PassOutcome, StepOutcome, StepWork, outputs_of
 from verifier_svc.verify_pass import Pass, take_scores
 from verifier_svc.waiting import next_start
 
@@ -65,11 +65,11 @@ class Verifier:
         self._timeline = timeline
         self._send: Send | None = None
         self._take_in: TakeIn = take_in_nothing
-        self._tell_at_once: TakeCommits | None = None
+        self._hand_over: TakeCommits | None = None
         self._lookahead = Lookahead(runner, scheduler, timeline) if launches_ahead and runner.can_follow else None
         self._ahead: Running | None = None  # launched behind the last step
-        self._untold: StepOutcome | None = None  # of the last step, until the next one is launched
-        self._keeps_untold = False  # also while drafts are waited for
+        self._unsent: StepOutcome | None = None  # of the last step, until the next one is launched
+        self._holds_unsent = False  # also while drafts are waited for
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -86,7 +86,7 @@ class Verifier:
                     if (refusal := self.sequences.insert(stream, draft)) is not None:
                         self.metrics.dropped_drafts.add(1, refusal)
             case FeaturesWanted():
-                self.sequences.tell_features(stream, message)
+                self.sequences.resend_features(stream, message)
             case Refuse(failure):
                 self.sequences.refuse(stream, failure)
             case GrammarCompiled(sequence_id):
@@ -99,7 +99,7 @@ class Verifier:
         self.sequences.openings.post = post
 
     def work_during_steps(self, send: Send, take_in: TakeIn) -> None:
-        """From now on what a step has to say waits until the next one is launched, if one can start at once.
+        """From now on the outputs of a step wait until the next one is launched, if one can start at once.
 
         For engines that compute beside the interpreter. The event loop, which an output wakes, would otherwise take the
         interpreter from the thread that a GPU is waiting for; and drafts that come during a step, which `take_in` hands
@@ -107,12 +107,12 @@ class Verifier:
         """
         self._send, self._take_in = send, take_in
 
-    def tell_at_once(self, take_commits: TakeCommits) -> None:
+    def hand_over_commits(self, take_commits: TakeCommits) -> None:
         """From now on a drafter in this process hears of commits as soon as tokens are final, before anything else."""
-        self._tell_at_once = take_commits
+        self._hand_over = take_commits
 
     def next_wake(self) -> float | None:
-        if self._ahead is not None or (self._untold is not None and not self._keeps_untold):
+        if self._ahead is not None or (self._unsent is not None and not self._holds_unsent):
             return self._clock()
         wake = min(next_start(self.sequences.all), self.sequences.next_deadline)
         return None if wake == math.inf else wake
@@ -122,37 +122,37 @@ class Verifier:
         self.sequences.expire(started)
         if self._ahead is None and started < next_start(self.sequences.all):
             self._note_hits()
-            self._keeps_untold = self._untold is not None and self._drafts_come_beside
-            if self._keeps_untold:
+            self._holds_unsent = self._unsent is not None and self._drafts_come_beside
+            if self._holds_unsent:
                 return None
-            self._tell_last()
-            return self._tell(StepOutcome(features=self._features.take(self.sequences.all)))
+            self._send_last()
+            return self._outputs(StepOutcome(features=self._features.take(self.sequences.all)))
         running, self._ahead = self._ahead or self._start(started), None
         launched = self._clock()
-        self._tell_last()
+        self._send_last()
         ahead = self._launch_ahead(running.passes)
         verdicts = running.finish()
         verify_seconds = self._clock() - launched
         with self._timeline.span("schedule", "commit"):
-            scores = take_scores(running.passes, running.tell_scores())
+            scores = take_scores(running.passes, running.read_scores())
             settled = self._settle(running.passes, verdicts)
-            if self._tell_at_once is not None:
-                self._tell_at_once([(one.one.active.stream, one.commit()) for one in settled])
+            if self._hand_over is not None:
+                self._hand_over([(one.one.active.stream, one.commit()) for one in settled])
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
         if ahead is not None:
             self._ahead = ahead.after(running.passes, verdicts, self._clock())
         outcome.work = StepWork(running.passes, self._clock() - started, verify_seconds)
         if self._send is None:
-            return self._tell(outcome)
-        self._untold = outcome
+            return self._outputs(outcome)
+        self._unsent = outcome
         return None
 
     def _start(self, now: float) -> Running:
         """Schedules and launches a step."""
         with self._timeline.span("schedule", "schedule"):
             passes = [self._start_pass(share, now) for share in self._scheduler.schedule()]
-        tell_scores = self._score(passes)
-        return Running(passes, self._launch(passes), tell_scores)
+        read_scores = self._score(passes)
+        return Running(passes, self._launch(passes), read_scores)
 
     def _launch_ahead(self, passes: Sequence[Pass]) -> Ahead | None:
         """Takes drafts in until the step's end is near; then the next one may be launched."""
@@ -164,24 +164,24 @@ class Verifier:
 
     @property
     def _drafts_come_beside(self) -> bool:
-        """Whether no drafts that are waited for come over the network, whose loop wants the interpreter to tell of it.
+        """Whether no drafts that are waited for come over the network, whose loop wants the interpreter to send it.
 
-        A commit is then told of when the next step is launched, a few milliseconds later.
+        A commit is then sent when the next step is launched, a few milliseconds later.
         """
         sequences = self.sequences.all
-        beside = self._tell_at_once is not None and len(sequences) > 0
+        beside = self._hand_over is not None and len(sequences) > 0
         return beside and all(active.is_drafted_beside for active in sequences)
 
-    def _tell_last(self) -> None:
-        """What the step before has to say, if it has not."""
-        self._keeps_untold = False
-        if self._untold is not None and self._send is not None:
-            outcome, self._untold = self._untold, None
-            outputs = self._tell(outcome)
+    def _send_last(self) -> None:
+        """The outputs of the step before, unless they are out already."""
+        self._holds_unsent = False
+        if self._unsent is not None and self._send is not None:
+            outcome, self._unsent = self._unsent, None
+            outputs = self._outputs(outcome)
             if outputs:
                 self._send(outputs)
 
-    def _tell(self, outcome: StepOutcome) -> list[StreamOutput] | None:
+    def _outputs(self, outcome: StepOutcome) -> list[StreamOutput] | None:
         work = outcome.work
         if work is not None:
             outcome.report = self._report(work)
@@ -189,7 +189,7 @@ class Verifier:
             self.metrics.record_step(outcome.report, num_sequences=count, verify_seconds=work.verify_seconds)
             if work.has_decoded:
                 self._scheduler.pace.note(work.num_prompt_tokens, work.seconds)
-        return tell(outcome, self.sequences.take_failures(), self.metrics)
+        return outputs_of(outcome, self.sequences.take_failures(), self.metrics)
 
     @property
     def graph_steps(self) -> GraphSteps:
@@ -240,7 +240,7 @@ class Verifier:
         return settled
 
     def _settle_pass(self, one: Pass, verdict: Verdict) -> list[PassOutcome]:
-        """None if the sequence's own rules left no token to commit."""
+        """What the sequence commits; empty if its own rules left no token, which ends it."""
         active, token_ids, num_accepted = one.active, verdict.token_ids, verdict.num_accepted
         active.note_pass(one.share, one.path, num_accepted, active.ready_at)
         taken = active.stop.take(token_ids)

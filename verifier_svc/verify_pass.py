@@ -31,10 +31,10 @@ class Pass:
         return self.active.chunk(self.share, self.path, 0 if self.scored is None else len(self.scored.next_ids))
 
 
-def take_scores(passes: Sequence[Pass], told: Iterable[TokenLogprobs]) -> dict[int, list[PromptLogprobs]]:
+def take_scores(passes: Sequence[Pass], answers: Iterable[TokenLogprobs]) -> dict[int, list[PromptLogprobs]]:
     """What is new of the answers, one for each scored chunk, by stream."""
     scores: dict[int, list[PromptLogprobs]] = defaultdict(list)
-    remaining = iter(told)
+    remaining = iter(answers)
     for one in passes:
         if one.scored is not None:
             for part in one.active.prompt_scores.take(one.scored, next(remaining)):

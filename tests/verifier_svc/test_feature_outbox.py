@@ -186,7 +186,7 @@ def test_a_long_prompt_is_told_in_pieces_that_fit_a_message() -> None:
 
     engine = SimpleNamespace(num_computed=75, table=SimpleNamespace(block_ids=[0]))
     active = SimpleNamespace(
-        stream=3, request=SimpleNamespace(sequence_id=9), engine=engine, num_told_features=5, key=(3, 9)
+        stream=3, request=SimpleNamespace(sequence_id=9), engine=engine, num_sent_features=5, key=(3, 9)
     )
     outbox = FeatureOutbox(cast(FeatureTap, Tap()))
     pieces = outbox.take([cast(ActiveSequence, active)])[3]
@@ -195,5 +195,5 @@ def test_a_long_prompt_is_told_in_pieces_that_fit_a_message() -> None:
         (37, MAX_BYTES),
         (69, 6 * 8192),
     ]
-    assert active.num_told_features == 75
+    assert active.num_sent_features == 75
     assert not outbox.take([cast(ActiveSequence, active)])

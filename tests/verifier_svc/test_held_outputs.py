@@ -82,7 +82,7 @@ def test_a_lone_sequence_that_waits_for_drafts_has_told_its_drafter_what_to_draf
 def test_a_drafter_in_this_process_hears_at_once_and_the_network_when_the_next_step_runs(tokenizer: Tokenizer) -> None:
     sent = Sent(tokenizer)
     verifier = sent.harness.verifier
-    verifier.tell_at_once(lambda commits: sent.events.extend(f"beside {commit.base}" for _, commit in commits))
+    verifier.hand_over_commits(lambda commits: sent.events.extend(f"beside {commit.base}" for _, commit in commits))
     sent.harness.open([5, 6, 7], max_wait_us=50_000, proposers=(REMOTE,), hand_over=5)
     verifier.step()
     wake = verifier.next_wake()

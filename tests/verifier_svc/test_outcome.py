@@ -13,7 +13,7 @@ from tests.scripted_runner import random_law
 from tests.verifier_svc.harness import VOCAB, Harness
 from verifier_svc.draft_tree import DraftPath
 from verifier_svc.metrics import VerifierMetrics
-from verifier_svc.outcome import PassOutcome, StepOutcome, tell
+from verifier_svc.outcome import PassOutcome, StepOutcome, outputs_of
 from verifier_svc.stopping import Taken
 from verifier_svc.verify_pass import Pass
 
