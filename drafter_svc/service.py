@@ -123,7 +123,7 @@ async def drafter_part(
         servicer = DrafterServicer(lambda event: post(event), lambda: info(), drafter.metrics, folder, tracer)
         lane = partial(own_lane, config.engine) if shares_process else nullcontext
         divert = unchanged if beside is None else beside.take_drafts
-        engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.tell, "drafter", lane, divert)
+        engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.report, "drafter", lane, divert)
         post = engine.post if beside is None else beside.hear(engine.post)
         info = drafter.info if beside is None else lambda: replace(drafter.info(), process=beside.process)
         engine.start()

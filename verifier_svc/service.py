@@ -127,14 +127,14 @@ async def verifier_part(
         lane = partial(own_lane, config.engine) if shares_process else nullcontext
         divert = unchanged if beside is None else beside.note_outputs
         engine = EngineThread[Event, list[StreamOutput]](
-            verifier, streams.deliver, failure.tell, "verifier", lane, divert
+            verifier, streams.deliver, failure.report, "verifier", lane, divert
         )
         post: Callable[[Event], None] = engine.post
         if beside is not None:
             post = beside.hear(engine.post, verifier.metrics)
             verifier.hand_over_commits(beside.take_commits)
         loop = asyncio.get_running_loop()
-        crew.on_death(lambda error: loop.call_soon_threadsafe(failure.tell, error))
+        crew.on_death(lambda error: loop.call_soon_threadsafe(failure.report, error))
         observers = Observers(verifier.metrics, timeline, tracer)
         process = "" if beside is None else beside.process
         info = partial(_info_of, config, verifier, process)

@@ -36,7 +36,7 @@ class Failure:
     def happened(self) -> bool:
         return self.future.done()
 
-    def tell(self, error: Exception) -> None:
-        """On the event loop; what follows from the first is not told again."""
+    def report(self, error: Exception) -> None:
+        """On the event loop. Only the first one counts: others follow from it."""
         if not self.happened:
             self.future.set_exception(error)
