@@ -42,11 +42,11 @@ def test_a_commit_ends_where_the_output_did(harness: Harness) -> None:
 
 def test_streams_hear_of_their_own_sequences_alone(harness: Harness) -> None:
     metrics, failure = VerifierMetrics(), SequenceFailure(7, InvalidRequest("no"))
-    outputs = send(StepOutcome(outcomes(harness, Taken(3))), [(2, failure), (3, failure)], metrics)
+    outputs = outputs_of(StepOutcome(outcomes(harness, Taken(3))), [(2, failure), (3, failure)], metrics)
     assert outputs is not None
     heard = {o.stream: ([c.sequence_id for c in o.commits.commits], len(o.failures)) for o in outputs}
     assert heard == {1: ([1], 0), 2: ([2], 1), 3: ([], 1)}
 
 
 def test_a_step_without_news_says_nothing() -> None:
-    assert send(StepOutcome(), [], VerifierMetrics()) is None
+    assert outputs_of(StepOutcome(), [], VerifierMetrics()) is None
