@@ -34,7 +34,7 @@ def launched(tokenizer: Tokenizer, *sequence_ids: int, **options: Any) -> Told:
         told.open(sequence_id, [*PROMPT, sequence_id], **({"sampling": LONG} | options))
     told.run(steps=6)
     assert told.verifier._ahead is not None
-    return taken
+    return told
 
 
 @pytest.mark.parametrize("end", ["close", "stream", "deadline"])
