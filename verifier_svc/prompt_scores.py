@@ -23,7 +23,7 @@ class PromptScores:
         self._num_sent = 1 if request.sampling.prompt_logprobs else request.num_prompt_tokens
 
     def chunk(self, share: Share, *, wants_features: bool) -> ScoredChunk | None:
-        """The first tokens of the share, as far as they and the ones after them are the prompt's; None once all are sent."""
+        """The share's first tokens that are followed by a token of the prompt; None once all scores are sent."""
         if self._num_sent == self._num_prompt_tokens:
             return None
         engine = share.sequence
