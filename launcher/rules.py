@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.errors import quoted
+
 MAX_PORT: Final = 65535
 
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB)")
@@ -25,8 +27,10 @@ class Rule:
 
 def problem(field: str, value: object, rule: Rule) -> str:
     """What is wrong with a field's value; empty if nothing is."""
-    shown = str(value) if isinstance(value, Path) else repr(list(value) if isinstance(value, tuple) else value)
-    return "" if rule.allows(value) else f"{field} is {shown}; it must be {rule.allowed}"
+    if rule.allows(value):
+        return ""
+    shown = str(value) if isinstance(value, Path) else quoted(list(value) if isinstance(value, tuple) else value)
+    return f"{field} is {shown}; it must be {rule.allowed}"
 
 
 def require(owner: object, rules: Mapping[str, Rule]) -> None:

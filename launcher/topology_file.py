@@ -23,6 +23,7 @@ from launcher.topology import (
     TlsFiles,
     Topology,
 )
+from slipstream.errors import quoted
 
 DEFAULT_FILE: Final = Path("slipstream.yaml")
 PATHS: Final = frozenset(
@@ -95,7 +96,7 @@ class _Reader:
 
     def _services(self, name: str, allowed: Mapping[str, Rule], entries: Any) -> tuple[ModelService, ...]:
         if not isinstance(entries or [], list):
-            self.problems.append(f"{name} is {entries!r}; it must be a list, one entry for each kind of {name}")
+            self.problems.append(f"{name} is {quoted(entries)}; it must be a list, one entry for each kind of {name}")
             return ()
         numbered = enumerate(entries or [])
         parts = [self._part(ModelService, allowed, f"{name}[{index}]", entry) for index, entry in numbered]
@@ -103,7 +104,7 @@ class _Reader:
 
     def _part(self, kind: type[PartT], allowed: Mapping[str, Rule], where: str, entry: Any) -> PartT | None:
         if not isinstance(entry, dict):
-            self.problems.append(f"{where} is {entry!r}; it must hold fields, known are {', '.join(allowed)}")
+            self.problems.append(f"{where} is {quoted(entry)}; it must hold fields, known are {', '.join(allowed)}")
             return None
         values = {name: self._converted(name, value) for name, value in entry.items()}
         found = [rules.problem(f"{where}.{name}", values[name], allowed[name]) for name in values if name in allowed]

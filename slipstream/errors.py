@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Final
 
 MAX_QUOTED: Final = 80  # characters of what a caller sent
+_MAX_DEPTH: Final = 3  # of lists in lists: of more, what aliases of YAML make of a page would not fit into memory
+_MAX_PARTS: Final = 32
 
 
 class InvalidRequest(ValueError):
@@ -47,5 +50,13 @@ def quoted(value: object) -> str:
     """For the text of an error: as Python writes it; of what is very long the beginning, and how long it is."""
     if isinstance(value, str):
         return repr(value) if len(value) <= MAX_QUOTED else f"{value[:MAX_QUOTED]!r}... ({len(value)} characters)"
-    text = repr(value)
+    text = _writer().repr(value)
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+
+
+def _writer() -> reprlib.Repr:
+    writer = reprlib.Repr()
+    writer.maxlevel = _MAX_DEPTH
+    writer.maxlist = writer.maxtuple = writer.maxdict = writer.maxset = writer.maxfrozenset = _MAX_PARTS
+    writer.maxstring = writer.maxother = writer.maxlong = MAX_QUOTED + 1
+    return writer

@@ -20,3 +20,11 @@ def test_of_anything_else_that_is_long_comes_its_beginning() -> None:
     told = quoted(tuple(range(10_000)))
     assert told.startswith("(0, 1, 2")
     assert len(told) == MAX_QUOTED + 3
+
+
+def test_lists_that_grow_by_being_named_again_and_again_are_not_written_out() -> None:
+    value: object = "x"
+    for _ in range(12):
+        value = [value] * 9  # 280 thousand million texts
+    assert quoted(value).startswith("[[[")
+    assert len(quoted({"name": value})) <= MAX_QUOTED + 3

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.errors import quoted
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -19,7 +21,7 @@ class Rule:
 def require(field: str, value: object, rule: Rule) -> None:
     """Raises ValueError with field, range and, unless it may be a secret, value."""
     if not rule.allows(value):
-        shown = repr(list(value) if isinstance(value, tuple) else value) if rule.may_show else "not as it should be"
+        shown = quoted(list(value) if isinstance(value, tuple) else value) if rule.may_show else "not as it should be"
         raise ValueError(f"{field} is {shown}; it must be {rule.allowed}")
 
 

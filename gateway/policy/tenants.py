@@ -13,7 +13,7 @@ import yaml
 
 from gateway.policy import rules
 from gateway.policy.rules import Rule
-from slipstream.errors import Unauthenticated
+from slipstream.errors import Unauthenticated, quoted
 from slipstream.proposers.ngram import NAME as NGRAM
 from slipstream.request import VerificationMode
 
@@ -28,6 +28,7 @@ MODES = {"ratio": VerificationMode.RATIO, "coupled": VerificationMode.COUPLED}
 FIXED, GOODPUT = "fixed", "goodput"
 DEFAULT_CONTROL: Final = FIXED  # where there is no file
 MAX_DRAFT_TOKENS = 64
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, six times as fast: streams wait meanwhile
 MAX_COUNT: Final = 1 << 20
 MAX_TEMPERATURE: Final = 1000.0  # a gate that nothing is above
 
@@ -168,7 +169,7 @@ def default_tenants(*, remote: bool, tritonserver: bool = False) -> Tenants:
 def load_tenants(path: Path) -> Tenants:
     """Raises ValueError with file, field and value."""
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.load(path.read_text(), _LOADER)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -186,13 +187,14 @@ def load_tenants(path: Path) -> Tenants:
 def _tenant(entry: Any, where: str) -> Tenant:
     known = [field.name for field in fields(Tenant)]
     if not isinstance(entry, dict) or "name" not in entry:
-        raise ValueError(f"{where} is {entry!r}; it must hold fields, `name` among them")
+        raise ValueError(f"{where} is {quoted(entry)}; it must hold fields, `name` among them")
+    where = f"{where} ({entry['name'] if isinstance(entry['name'], str) else quoted(entry['name'])})"
     if unknown := [key for key in entry if key not in known]:
-        raise ValueError(f"{where} ({entry['name']}): unknown field {unknown[0]!r}; known are {', '.join(known)}")
+        raise ValueError(f"{where}: unknown field {quoted(unknown[0])}; known are {', '.join(known)}")
     try:
         return Tenant(**{key: _as_tuple(key, value) for key, value in entry.items()})
     except ValueError as error:
-        raise ValueError(f"{where} ({entry['name']}): {error}") from error
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _as_tuple(field: str, value: Any) -> Any:
@@ -201,7 +203,7 @@ def _as_tuple(field: str, value: Any) -> Any:
     if field not in ("key_sha256", "proposers"):
         return value
     if not isinstance(value, list):
-        raise ValueError(f"{field} is {value!r}; it must be a list" + f", or `{AUTO}`" * (field == "proposers"))
+        raise ValueError(f"{field} is {quoted(value)}; it must be a list" + f", or `{AUTO}`" * (field == "proposers"))
     return tuple(value)
 
 

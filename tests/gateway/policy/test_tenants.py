@@ -154,3 +154,11 @@ def test_a_file_that_holds_no_tenants_is_refused(tmp_path: Path, text: str, mess
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"absent\.yaml: cannot be read"):
         load_tenants(tmp_path / "absent.yaml")
+
+
+def test_a_page_of_aliases_that_means_a_thousand_million_entries_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    lists = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 10)]
+    file.write_text("\n".join(["l0: &l0 [x]", *lists, "tenants: *l9"]))
+    with pytest.raises(ValueError, match=r"tenants\[0\] is \[\[\["):
+        load_tenants(file)
