@@ -481,7 +481,7 @@ def test_a_batch_says_how_long_it_was_computed_and_held() -> None:
     assert 0 < batch.draft_us < batch.held_us
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     schedule=st.lists(st.integers(0, 12), min_size=4, max_size=20),
     mode=st.sampled_from(MODES),

@@ -110,7 +110,7 @@ def test_the_second_turn_of_a_chat_reuses_the_kv_of_the_first(make_verifier):
 
 
 def test_acceptance_does_not_fall_with_the_batch(make_verifier):
-    requests = [request(i, [40 + i, *WORD * 4], num_draft_tokens=4, max_tokens=80) for i in range(8)]
+    requests = [request(i, [40 + i, *WORD * 4], num_draft_tokens=4, max_tokens=48) for i in range(8)]
     together = generate(make_verifier(), *requests)
     alone = {one.sequence_id: generate(make_verifier(), one)[one.sequence_id] for one in requests}
     lengths = {i: acceptance_length(said) for i, said in together.items()}
