@@ -14,7 +14,18 @@ from dataclasses import replace
 from drafter_svc.adapters import Adapters
 from drafter_svc.config import RowLimits
 from drafter_svc.draft_sequence import DraftSequence
-from drafter_svc.events import Closed, Committed, Event, Opened, Ordered, Output, StreamEnded, StreamId, Told, Updated
+from drafter_svc.events import (
+    AdapterOrdered,
+    Closed,
+    Committed,
+    Event,
+    FeaturesArrived,
+    Opened,
+    Output,
+    StreamEnded,
+    StreamId,
+    Updated,
+)
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.planning import Plan, Planner
 from drafter_svc.proposers.proposer import Proposer
@@ -76,16 +87,16 @@ class Drafter:
                     sequence.update(replace(update, fan_out=min(update.fan_out, self._max_branches)))
             case Committed():
                 self._commit(event)
-            case Told(stream, features):
-                for told in features:
-                    self._tell(stream, told)
+            case FeaturesArrived(stream, features):
+                for one in features:
+                    self._add_features(stream, one)
             case Closed(stream, sequence_id):
                 self._close(stream, sequence_id)
             case StreamEnded(ended):
                 for stream, sequence_id in list(self._sequences):
                     if stream == ended:
                         self._close(stream, sequence_id)
-            case Ordered(stream, order):
+            case AdapterOrdered(stream, order):
                 self._replies.append((stream, self.adapters.answer(order)))
 
     def next_wake(self) -> float | None:
@@ -159,13 +170,13 @@ class Drafter:
             else:
                 sequence.commit(commit, event.received)
 
-    def _tell(self, stream: StreamId, told: Features) -> None:
-        if sequence := self._sequences.get((stream, told.sequence_id)):
+    def _add_features(self, stream: StreamId, features: Features) -> None:
+        if sequence := self._sequences.get((stream, features.sequence_id)):
             try:
-                sequence.features.add(told)
+                sequence.features.add(features)
             except InvalidRequest as error:  # another head's: it would never be drafted for
-                self._replies.append((stream, SequenceFailure(told.sequence_id, error)))
-                self._close(stream, told.sequence_id)
+                self._replies.append((stream, SequenceFailure(features.sequence_id, error)))
+                self._close(stream, features.sequence_id)
 
     def _close(self, stream: StreamId, sequence_id: int) -> None:
         if sequence := self._sequences.pop((stream, sequence_id), None):

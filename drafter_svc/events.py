@@ -1,4 +1,4 @@
-"""What a drafter is told, and what it says, as plain data. Knows no gRPC and does nothing."""
+"""The events that a drafter handles and the messages that it sends, as plain data. Knows no gRPC; does nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FeaturesArrived:
     """The target's features of committed tokens."""
 
     stream: StreamId
@@ -52,13 +52,13 @@ class StreamEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """Something about adapters, of a call of its own, which is answered by its number."""
+class AdapterOrdered:
+    """An order about adapters. Each comes from a call of its own, and the answer goes by the number of that call."""
 
     stream: StreamId
     order: AdapterOrder
 
 
-Event = Opened | Updated | Committed | Told | Closed | StreamEnded | Ordered
+Event = Opened | Updated | Committed | FeaturesArrived | Closed | StreamEnded | AdapterOrdered
 Message = DraftBatch | SequenceFailure | AdapterAnswer
 Output = list[tuple[StreamId, Message]]

@@ -14,7 +14,18 @@ import grpc
 from drafter_svc.adapter_calls import AdapterCalls
 from drafter_svc.adapter_folder import AdapterFolder
 from drafter_svc.adapters import AdapterAnswer
-from drafter_svc.events import Closed, Committed, Event, Opened, Ordered, Output, StreamEnded, StreamId, Told, Updated
+from drafter_svc.events import (
+    AdapterOrdered,
+    Closed,
+    Committed,
+    Event,
+    FeaturesArrived,
+    Opened,
+    Output,
+    StreamEnded,
+    StreamId,
+    Updated,
+)
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.outbox import Outbox
 from slipstream.errors import InvalidRequest
@@ -55,7 +66,9 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
         self._tracer = tracer
         self._streams: dict[StreamId, tuple[Outbox, SequenceLog]] = {}
         self._stream_ids = count(1)
-        self._adapters = AdapterCalls(lambda number, order: post(Ordered(number, order)), adapters, self._stream_ids)
+        self._adapters = AdapterCalls(
+            lambda number, order: post(AdapterOrdered(number, order)), adapters, self._stream_ids
+        )
 
     def deliver(self, output: Output) -> None:
         for stream, message in output:
@@ -149,7 +162,7 @@ def _to_event(stream: StreamId, request: drafter_pb2.DraftRequest) -> Event:
         case "close":
             return Closed(stream, close_from_wire(request.close))
         case "features":
-            return Told(stream, tuple(features_from_wire(message) for message in request.features.features))
+            return FeaturesArrived(stream, tuple(features_from_wire(message) for message in request.features.features))
         case _:
             raise InvalidRequest(
                 "the message is empty or of an unknown kind; send open, update, close, commits or features"

@@ -12,7 +12,7 @@ from typing import Final
 
 from drafter_svc.config import DrafterConfig
 from drafter_svc.drafter import Drafter
-from drafter_svc.events import Committed, Opened, Told
+from drafter_svc.events import Committed, FeaturesArrived, Opened
 from drafter_svc.service import make_drafter
 from gateway.policy.tenants import EAGLE3, NONE
 from launcher.evaluation.asked import Asked, Candidate
@@ -87,7 +87,7 @@ class Pair:
             raise failure.error
         self.commits += output.commits.commits
         if self.drafter is not None:
-            self.drafter.handle(Told(_STREAM, output.features))
+            self.drafter.handle(FeaturesArrived(_STREAM, output.features))
             self.drafter.handle(Committed(_STREAM, output.commits))
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from drafter_svc.adapters import AdapterAnswer, ListAdapters, LoadAdapter, UnloadAdapter
-from drafter_svc.events import Closed, Ordered, StreamEnded
+from drafter_svc.events import AdapterOrdered, Closed, StreamEnded
 from drafter_svc.proposers.draft_model import DraftModel
 from drafter_svc.proposers.proposer import Limits
 from slipstream.errors import UnknownModel
@@ -74,7 +74,7 @@ class Adapted(Setup):
         return DraftModel(adapted, limits, token_choice(), self.store)  # type: ignore[arg-type]
 
     def order(self, order: LoadAdapter | UnloadAdapter | ListAdapters) -> AdapterAnswer:
-        self.drafter.handle(Ordered(99, order))
+        self.drafter.handle(AdapterOrdered(99, order))
         (answer,) = [message for stream, message in self.outputs() if stream == 99]
         assert isinstance(answer, AdapterAnswer)
         return answer

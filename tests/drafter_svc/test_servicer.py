@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from drafter_svc.adapters import AdapterAnswer, UnloadAdapter
-from drafter_svc.events import Closed, Committed, Event, Opened, Ordered, StreamEnded, Told, Updated
+from drafter_svc.events import AdapterOrdered, Closed, Committed, Event, FeaturesArrived, Opened, StreamEnded, Updated
 from drafter_svc.metrics import DrafterMetrics
 from drafter_svc.servicer import Context, DrafterServicer
 from slipstream.errors import UnknownModel, VocabularyMismatch
@@ -94,7 +94,7 @@ async def test_each_message_is_one_event_of_its_stream(servicer: DrafterServicer
     assert isinstance(opened, Opened)
     assert opened.request == request()
     assert updated == Updated(1, update)
-    assert told == Told(1, (features,))
+    assert told == FeaturesArrived(1, (features,))
     assert isinstance(committed, Committed)
     assert committed.batch == commits
     assert (closed, ended) == (Closed(1, 7), StreamEnded(1))
@@ -178,12 +178,12 @@ async def test_orders_about_adapters_are_posted_and_answered_by_their_number(
     call = asyncio.create_task(servicer.ListAdapters(pb.ListAdaptersRequest(), cast(Context, None)))
     await settle()
     (ordered,) = events
-    assert isinstance(ordered, Ordered)
+    assert isinstance(ordered, AdapterOrdered)
     servicer.deliver([(ordered.stream, AdapterAnswer(held))])
     assert adapter_list_from_wire(await call) == held
     refused = asyncio.create_task(servicer.UnloadAdapter(pb.UnloadAdapterRequest(name="x"), cast(Context, None)))
     await settle()
-    assert events[1] == Ordered(ordered.stream + 1, UnloadAdapter("x"))
+    assert events[1] == AdapterOrdered(ordered.stream + 1, UnloadAdapter("x"))
     servicer.deliver([(ordered.stream + 1, AdapterAnswer(UnknownModel("no x")))])
     with pytest.raises(UnknownModel):
         await refused

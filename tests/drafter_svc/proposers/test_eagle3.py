@@ -12,7 +12,7 @@ import torch
 
 from drafter_svc.config import RowLimits
 from drafter_svc.drafter import Drafter
-from drafter_svc.events import Told
+from drafter_svc.events import FeaturesArrived
 from drafter_svc.proposers.eagle3 import NAME, Eagle3Drafts, load_eagle3_drafts
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
@@ -120,7 +120,7 @@ class EagleSetup:
     def tell(self, start: int, end: int) -> None:
         data = target_features(self.target, self.head, self.committed)[start:end]
         told = Features(7, start, data.view(torch.int16).numpy().tobytes())
-        self.drafter.handle(Told(STREAM, (told,)))
+        self.drafter.handle(FeaturesArrived(STREAM, (told,)))
 
     def make_final(self, token_ids: Sequence[int], num_drafted: int = 0) -> None:
         commit = Commit(7, len(self.committed), tuple(token_ids), len(token_ids) - 1, num_drafted, NAME)
@@ -250,7 +250,9 @@ def test_features_made_for_another_head_are_refused_by_name(setup: EagleSetup) -
 
 def test_features_that_hold_no_whole_rows_end_their_sequence_alone(setup: EagleSetup) -> None:
     setup.begin()
-    setup.drafter.handle(Told(STREAM, (Features(7, 0, np.zeros(5, np.uint16).tobytes()), Features(8, 0, b""))))
+    setup.drafter.handle(
+        FeaturesArrived(STREAM, (Features(7, 0, np.zeros(5, np.uint16).tobytes()), Features(8, 0, b"")))
+    )
     ((_, failure),) = setup.outputs()
     assert isinstance(failure, SequenceFailure)
     assert "must be a multiple of 64" in str(failure.error)
