@@ -51,9 +51,10 @@ def measure(services: Services, sweep: Sweep, prompts: Sequence[str], until: flo
             return runner.run(ask_for(address, policy.name, prompts, options, streams=streams, seconds=seconds))
 
         for policy, temperature, streams in sweep.points():
-            if time.monotonic() + sweep.warm_seconds + sweep.seconds > until:
+            warm_seconds = sweep.warm_seconds_of(policy, temperature)
+            if time.monotonic() + warm_seconds + sweep.seconds > until:
                 return
-            ask(policy, temperature, streams, sweep.warm_seconds)  # so that nothing counts that is done the first time
+            ask(policy, temperature, streams, warm_seconds)  # so that nothing counts that is done the first time
             before = _scrape(live)
             felt = ask(policy, temperature, streams, sweep.seconds)
             counted = {name: after.since(before[name]) for name, after in _scrape(live).items()}
@@ -157,6 +158,7 @@ def run(asked: argparse.Namespace, services: Services, until: float) -> list[Poi
     about = {
         "hardware": hardware(asked.device),
         "placement": asked.placement,
+        "hands_over": services.hands_over,
         "drafters": [d.model.name for d in services.drafters],
     }
     print(f"{about}; {asked.model.name} {asked.widen}, K = {asked.draft_tokens}\n{HEADER}", flush=True)

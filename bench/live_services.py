@@ -55,6 +55,11 @@ class Services:
             raise ValueError(f"placement is {ONE_PROCESS} and there are {len(self.drafters)} drafters; give one")
 
     @property
+    def hands_over(self) -> bool:
+        """Whether verifier and drafter do so in memory, and then wait for one another (launcher/host.py)."""
+        return self.placement == ONE_PROCESS and all(drafter.device != "cpu" for drafter in self.drafters)
+
+    @property
     def overlaps(self) -> bool:
         """Whether verifier and drafters compute at one time: they do unless they share cores."""
         return self.device != "cpu" or all(drafter.device != "cpu" or drafter.cores for drafter in self.drafters)

@@ -1,6 +1,6 @@
 """Verifier, drafter and the wire between them as a discrete-event simulation. Knows times and chances; runs no model.
 
-What is real here: which outcomes are drafted for (drafter_svc/enumeration.py) and how long a lone sequence waits
+What is real here: which outcomes are drafted for (drafter_svc/enumeration.py) and how much waiting is worth
 (verifier_svc/patience.py). What is simulated: how long steps and messages take, and which tokens stand. Every stream
 decodes without end; prompts, n-grams and the controller are left out (drafting_simulation.py has the last two).
 
@@ -41,7 +41,11 @@ class Setting:
     fan_out: int = 0  # outcomes drafted for ahead of a pass
     max_wait: float = 0.0  # seconds that a lone sequence waits at most
     is_patient: bool = False  # it also waits no longer than its drafts are worth
+    waits_together: bool = (
+        False  # several streams wait, too, as long as drafts are worth to all (verifier_svc/waiting.py)
+    )
     num_streams: int = 1
+    draws_at_once: bool = False  # a draft step draws all tokens of its rows, and what comes meanwhile waits for its end
     max_rows: int = 64  # of one draft step: trunks, then branches, the likeliest first
     seed: int = 0
 
@@ -138,15 +142,23 @@ class Pipeline:
         self._at(seconds, partial(self._end_pass, submitted, seconds))
 
     def _wait(self) -> float:
-        """What is left of a lone sequence's wait."""
-        stream = self._streams[0]
-        if len(self._streams) > 1 or self._setting.num_draft_tokens == 0 or stream.drafts or stream.was_silent:
+        """What is left of a lone sequence's wait, or of all."""
+        setting, streams = self._setting, self._streams
+        if setting.num_draft_tokens == 0 or (len(streams) > 1 and not setting.waits_together):
             return 0.0
-        most = self._setting.max_wait
-        if self._setting.is_patient:
-            most = min(most, stream.patience.seconds)
-        left = stream.ready_at + most - self.now
+        awaiting = [stream for stream in streams if not stream.drafts and not stream.was_silent]
+        if not awaiting:
+            return 0.0
+        most = min(setting.max_wait, self._worth(awaiting)) if setting.is_patient else setting.max_wait
+        left = awaiting[0].ready_at + most - self.now
         return left if left > 1e-9 else 0.0
+
+    def _worth(self, awaiting: Sequence[Stream]) -> float:
+        if len(self._streams) == 1:
+            return awaiting[0].patience.seconds
+        gain = sum(stream.patience.gain for stream in awaiting)
+        without = len(self._streams) + gain / len(awaiting) * (len(self._streams) - len(awaiting))
+        return gain / without * awaiting[0].patience.pass_seconds
 
     def _end_pass(self, submitted: Sequence[int], seconds: float) -> None:
         self._verifying = False
@@ -178,7 +190,7 @@ class Pipeline:
         stream.was_silent = False
         stream.offers = [offer for offer in stream.offers if offer.base + FAR > stream.committed and offer is not path]
         stream.offers.append(path)
-        self._verify()
+        self._at(0.0, self._verify)  # with all that comes in one message
 
     # The drafter
 
@@ -191,7 +203,7 @@ class Pipeline:
         stream.trunk = next((path for path in paths if path.follows(committed)), None) or self._path(committed)
         stream.branches = [path for path in stream.branches if path.is_true and path.base > committed]
         self._branch(stream)
-        self._draft()
+        self._at(0.0, self._draft)  # of all streams of one step at once
 
     def _draft(self) -> None:
         if self._drafting or (self._verifying and not self._machine.overlaps):
@@ -203,12 +215,14 @@ class Pipeline:
         if not work:
             return
         self._drafting = True
-        self._at(self._machine.draft_seconds(1, len(work)), partial(self._end_step, work))
+        num_tokens = self._setting.num_draft_tokens if self._setting.draws_at_once else 1
+        self._at(self._machine.draft_seconds(num_tokens, len(work)), partial(self._end_step, work))
 
     def _end_step(self, work: Sequence[tuple[Stream, Path]]) -> None:
         self._drafting = False
         for stream, path in work:
-            path.drawn += 1
+            left = max(path.base, stream.known) + self._setting.num_draft_tokens - path.base - path.drawn
+            path.drawn += max(1, left) if self._setting.draws_at_once else 1
             if path is stream.trunk or path in stream.branches:
                 self._send(stream, path)
         self._draft()

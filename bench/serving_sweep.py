@@ -9,6 +9,7 @@ from typing import Final
 from bench.serving_point import AUTO, NONE, Policy
 from slipstream.proposers.ngram import NAME as NGRAM
 
+RATIO: Final = "ratio"
 Load = tuple[float, int]  # temperature, streams
 FIRST_LOADS: Final[tuple[Load, ...]] = ((0.0, 1), (0.0, 32), (1.0, 1))  # what is asked about first
 LATER_LOADS: Final[tuple[Load, ...]] = ((0.0, 8), (0.0, 64), (1.0, 32))
@@ -26,6 +27,7 @@ class Sweep:
     fan_out: int = 8  # where enumeration is on
     num_tokens: int = 128  # of an answer
     warm_seconds: float = 0.7  # of a point, before anything counts
+    first_warm_seconds: float = 2.0  # of the first one with laws, whose graphs are captured as they are needed
     seconds: float = 5.0  # of a point
 
     def policies(self) -> Iterator[Policy]:
@@ -49,6 +51,12 @@ class Sweep:
             if temperature > 0 or policy.mode == self.modes[0] or policy.proposer in (NONE, AUTO)
         ]
         return iter(sorted(found, key=lambda point: self._round_of(point[0]) + _round_of_load(point[1:])))
+
+    def warm_seconds_of(self, policy: Policy, temperature: float) -> float:
+        """Before anything counts."""
+        drawn = policy.mode == RATIO and policy.proposer not in (NONE, NGRAM) and temperature > 0
+        with_fan_out = self.fan_out == policy.fan_out
+        return self.first_warm_seconds if drawn and with_fan_out else self.warm_seconds
 
     def _modes_of(self, proposer: str) -> tuple[str, ...]:
         return () if proposer == NONE else self.modes[:1] if proposer == AUTO else self.modes

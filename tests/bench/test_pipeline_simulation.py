@@ -99,3 +99,11 @@ def test_a_bound_on_rows_leaves_the_likeliest_outcomes() -> None:
         rate(narrow, 0.7, Setting(num_draft_tokens=K, fan_out=32, num_streams=4, max_rows=rows)) for rows in (8, 1000)
     )
     assert bounded > unbounded
+
+
+def test_streams_that_wait_together_take_turns_with_their_drafter() -> None:
+    waiting = Setting(
+        num_draft_tokens=K, max_wait=1.0, is_patient=True, waits_together=True, draws_at_once=True, num_streams=4
+    )
+    cycle = machine().verify_seconds(4 * (1 + K)) + ROUND_TRIP + K * DRAFT
+    assert rate(machine(), 1.0, waiting) == pytest.approx(4 * (1 + K) / cycle, rel=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from bench.serving_point import Policy
 from bench.serving_sweep import FIRST_LOADS, Sweep
 
 SWEEP = Sweep(proposers=("draft_model", "ngram", "auto"))
@@ -33,3 +34,9 @@ def test_what_is_asked_about_first_comes_first() -> None:
 def test_asked_for_less_it_has_less() -> None:
     few = Sweep(proposers=("draft_model",), streams=(4,), temperatures=(0.5,), modes=("coupled",), fan_out=0)
     assert [policy.name for policy, *_ in few.points()] == ["none", "draft_model-coupled"]
+
+
+def test_the_first_point_with_laws_warms_up_longer() -> None:
+    enumerating, turns = (Policy(proposer="draft_model", num_draft_tokens=5, fan_out=n) for n in (SWEEP.fan_out, 0))
+    assert SWEEP.warm_seconds_of(enumerating, 1.0) == SWEEP.first_warm_seconds
+    assert SWEEP.warm_seconds_of(enumerating, 0.0) == SWEEP.warm_seconds_of(turns, 1.0) == SWEEP.warm_seconds

@@ -22,6 +22,7 @@ def point(**changed: Any) -> dict[str, Any]:
         "decode_tokens_per_second": 1000 / (STEP_MS + GAP_MS),
         "step_ms": STEP_MS,
         "step_tokens": 1.0,
+        "draft_ms": 0.0,
         "draft_step_ms": 0.0,
     }
     return figures | changed
@@ -33,6 +34,7 @@ def drafted(tokens_per_second: float) -> dict[str, Any]:
         proposer="draft_model",
         decode_tokens_per_second=tokens_per_second,
         step_tokens=1.0 + K,
+        draft_ms=K * DRAFT_MS,
         draft_step_ms=DRAFT_MS,
         round_trip_ms=ROUND_TRIP_MS,
         num_draft_tokens=K,
