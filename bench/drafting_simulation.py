@@ -8,12 +8,12 @@ through measured points), whether drafts are there in time, and how many of them
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from bench.controller_machines import Machine, TextKind
 from gateway.control.controllers import Controllers
 from gateway.control.drafting import Drafting
 from gateway.control.evidence import Trial
@@ -27,41 +27,6 @@ VERIFIER: Final = "verifier:1"
 SCORED_TOKENS: Final = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
-    """Measured times, in seconds."""
-
-    name: str
-    verify: tuple[tuple[float, float], ...]  # tokens of a step, its time
-    draft_token: float  # one draft step
-    draft_rows: int  # rows that cost as much as one
-    round_trip: float
-    overlaps: bool  # drafter and verifier compute at one time
-
-    def verify_seconds(self, num_tokens: float) -> float:
-        at = bisect_left(self.verify, (num_tokens, 0.0))
-        right = min(max(at, 1), len(self.verify) - 1)
-        (x0, y0), (x1, y1) = self.verify[right - 1], self.verify[right]
-        return y0 + (y1 - y0) * (num_tokens - x0) / (x1 - x0)
-
-    def draft_seconds(self, num_draft_tokens: int, rows: int) -> float:
-        return num_draft_tokens * self.draft_token * max(1.0, rows / self.draft_rows)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextKind:
-    """How one kind of request lets itself be drafted."""
-
-    name: str
-    temperature: float
-    model: float  # share of a model's draft tokens that stand, those before it given
-    guessed: float  # share of passes whose outcome a drafter that runs ahead had drafted for
-    long_match: float  # share of passes with a long n-gram match, and of its tokens that stand
-    long_right: float
-    short_match: float
-    short_right: float
-
-
 @dataclass(slots=True)
 class Stream:
     """Requests of one client, one after the other."""
@@ -70,11 +35,41 @@ class Stream:
     steering: Steering
     left: int  # tokens of its request
     drafting: Drafting | None = None
+    is_new: bool = True  # its prompt is still to be fed
+    is_open: bool = False  # at the drafter
+    length: int = 0  # tokens that a drafter would have to read to open it
+    ahead: int = 0  # tokens that the verifier has of a model's path, drafted while it computed
+
+
+@dataclass(slots=True)
+class Drafted:
+    """What the model's drafter did for one step."""
+
+    rows: int = 0
+    most_tokens: int = 0
+    read_tokens: int = 0  # of prompts, where it was opened
+
+    def seconds(self, machine: Machine) -> float:
+        return machine.draft_seconds(self.most_tokens, self.rows) + self.read_tokens * machine.draft_prompt
+
+
+def simulated_controllers(tenants: Sequence[Tenant], clock: Callable[[], float]) -> Controllers:
+    return Controllers(Tenants(tenants), lambda: (DRAFT_MODEL,), clock=clock)
+
+
+@dataclass(slots=True)
+class Clock:
+    """Simulated time, of all that one gateway serves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass(slots=True)
 class Simulation:
-    """All streams of one run; `policy` is every tenant's."""
+    """All streams of one run; `policy` is every tenant's. Runs may share a gateway's controllers and clock."""
 
     machine: Machine
     policy: Tenant
@@ -84,15 +79,17 @@ class Simulation:
     seed: int = 0
     seconds: float = 0.0
     tokens: int = 0
+    num_requests: int = 0  # begun
+    clock: Clock = field(default_factory=Clock)
+    shared: Controllers | None = None
     controllers: Controllers = field(init=False)
     streams: list[Stream] = field(init=False)
 
     _random: random.Random = field(init=False)
     _ids: Callable[[], int] = field(init=False)
-    _num_requests: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.controllers = Controllers(Tenants([self.policy]), lambda: (DRAFT_MODEL,))
+        self.controllers = self.shared or simulated_controllers([self.policy], self.clock)
         self._random = random.Random(self.seed)
         self._ids = count(1).__next__
         self.streams = [self._begin() for _ in range(self.num_streams)]
@@ -107,46 +104,75 @@ class Simulation:
         while self.seconds < end:
             self.step()
 
+    def replay(self, num_requests: int) -> None:
+        """Until a stream finds none of so many left; what was begun is dropped."""
+        while self.num_requests <= num_requests:
+            self.step()
+        for stream in self.streams:
+            stream.steering.close()
+
     def step(self) -> None:
         """One verify step in which every stream has a pass."""
-        rows = sum(1 + (stream.drafting.fan_out if stream.drafting else 0) for stream in self.streams)
-        passes = [self._pass(stream, rows) for stream in self.streams]
-        num_tokens = sum(1 + commit.num_draft_tokens for commit, _ in passes)
-        verify = self.machine.verify_seconds(num_tokens)
-        waited = max(wait for _, wait in passes) if self.num_streams == 1 else 0.0
-        self.seconds += verify + waited
+        drafted = self._drafted()
+        lag = self.machine.round_trip + drafted.seconds(self.machine)
+        self._tell_drafts(round(drafted.seconds(self.machine) * 1e6))
+        commits = [self._pass(stream, lag) for stream in self.streams]
+        prompts = sum(stream.kind.prompt_tokens for stream in self.streams if stream.is_new)
+        num_tokens = prompts + sum(1 + commit.num_draft_tokens for commit in commits)
+        verify = self.machine.verify_seconds(num_tokens) * self._jitter()
+        waited = max(commit.wait_us for commit in commits) * 1e-6
+        if not waited:
+            verify += self.machine.contention * drafted.seconds(self.machine) * self._jitter()
+        passed = verify + waited + self.machine.host * self.num_streams
+        self.seconds += passed
+        self.clock.now += passed
         report = StepReport(num_running=self.num_streams, num_tokens=num_tokens, step_us=round(verify * 1e6))
-        for index, (commit, _) in enumerate(passes):
-            self._publish(index, commit, report)
+        for index, commit in enumerate(commits):
+            self._publish(index, commit, report, in_time=verify > lag)
 
-    def _pass(self, stream: Stream, rows: int) -> tuple[Commit, float]:
-        """The commit, and what a lone sequence waited for its drafts."""
+    def _drafted(self) -> Drafted:
+        """By the drafter, for all streams that it drafts for: it works one token after the other for all of them."""
+        work = Drafted()
+        for stream in self.streams:
+            assert stream.drafting is not None
+            is_open, stream.is_open = stream.is_open, DRAFT_MODEL in stream.drafting.way
+            if stream.is_open:
+                work.rows += 1 + (stream.drafting.fan_out if self.machine.overlaps else 0)
+                work.most_tokens = max(work.most_tokens, stream.drafting.num_draft_tokens)
+                work.read_tokens += 0 if is_open else stream.length
+        return work
+
+    def _tell_drafts(self, draft_us: int) -> None:
+        for stream in self.streams:
+            if stream.is_open:
+                wire = round(self.machine.round_trip * 1e6)
+                stream.steering.note_drafts(DRAFT_MODEL, draft_us=draft_us, wire_us=wire)
+
+    def _pass(self, stream: Stream, lag: float) -> Commit:
         drafting, kind = stream.drafting, stream.kind
         assert drafting is not None
         stream.steering.note_trial(self._trial(kind))
         for name in drafting.way:
             if name == NGRAM:
-                if right := self._ngram_right(kind, is_alone=len(drafting.way) == 1):
-                    return self._commit(NGRAM, drafting.num_draft_tokens, right, hit=True), 0.0
+                is_alone = len(drafting.way) == 1 or not self.machine.overlaps
+                if right := self._ngram_right(kind, is_alone=is_alone):
+                    return self._commit(NGRAM, drafting.num_draft_tokens, right, hit=True)
             else:
-                return self._model_pass(stream, drafting, rows)
-        return self._commit("", 0, 0.0, hit=False), 0.0
+                return self._model_pass(stream, drafting, lag)
+        return self._commit("", 0, 0.0, hit=False)
 
-    def _model_pass(self, stream: Stream, drafting: Drafting, rows: int) -> tuple[Commit, float]:
-        machine, k = self.machine, drafting.num_draft_tokens
-        lag = machine.draft_seconds(k, rows) + machine.round_trip
+    def _model_pass(self, stream: Stream, drafting: Drafting, lag: float) -> Commit:
+        machine, k, right = self.machine, drafting.num_draft_tokens, stream.kind.model
         pass_seconds = machine.verify_seconds(self.num_streams * (1 + k))
         in_time = min(1.0, pass_seconds / lag) if machine.overlaps else 0.0
         hit = drafting.fan_out > 0 and self._random.random() < stream.kind.guessed * in_time
-        is_lone = self.num_streams == 1
-        wire = 0.0 if hit else machine.round_trip
-        stream.steering.note_drafts(
-            DRAFT_MODEL, draft_us=round(machine.draft_seconds(k, rows) * 1e6), wire_us=round(wire * 1e6)
-        )
-        if not hit and not is_lone:
-            return self._commit("", 0, 0.0, hit=False), 0.0
-        wait = 0.0 if hit else lag
-        return self._commit(DRAFT_MODEL, k, stream.kind.model, hit=hit, wait=wait), wait
+        if hit:
+            return self._commit(DRAFT_MODEL, k, right, hit=True)
+        if self.num_streams == 1:
+            return self._commit(DRAFT_MODEL, k, right, hit=False, wait=lag * self._jitter())
+        if stream.ahead:
+            return self._commit(DRAFT_MODEL, stream.ahead, right, hit=True)
+        return self._commit("", 0, 0.0, hit=False)
 
     def _commit(self, proposer: str, num_draft_tokens: int, right: float, *, hit: bool, wait: float = 0.0) -> Commit:
         accepted = self._accepted(num_draft_tokens, right)
@@ -161,19 +187,29 @@ class Simulation:
             wait_us=round(wait * 1e6),
         )
 
-    def _publish(self, index: int, commit: Commit, report: StepReport) -> None:
-        stream = self.streams[index]
-        self.tokens += len(commit.token_ids)
-        stream.left -= len(commit.token_ids)
+    def _publish(self, index: int, commit: Commit, report: StepReport, *, in_time: bool) -> None:
+        stream, count = self.streams[index], len(commit.token_ids)
+        self.tokens += count
+        stream.left -= count
+        stream.length += count
+        stream.is_new = False
+        stream.ahead = self._left_of_path(stream, count) if in_time else 0
         if stream.left > 0:
             stream.steering.note_commit(commit, report)
         else:
             stream.steering.close()
             self.streams[index] = self._begin()
 
+    def _left_of_path(self, stream: Stream, num_committed: int) -> int:
+        """Of one that was drafted while the pass computed, if what the pass made final is what it began with."""
+        assert stream.drafting is not None
+        if not stream.is_open or self._accepted(num_committed, stream.kind.model) < num_committed:
+            return 0
+        return max(0, stream.drafting.num_draft_tokens - num_committed)
+
     def _begin(self) -> Stream:
-        kind = self.kinds[self._num_requests % len(self.kinds)]
-        self._num_requests += 1
+        kind = self.kinds[self.num_requests % len(self.kinds)]
+        self.num_requests += 1
         request = SequenceRequest(
             sequence_id=self._ids(),
             token_ids=(1,),
@@ -184,7 +220,7 @@ class Simulation:
         )
         drafting: dict[str, Stream] = {}
         steering = self.controllers.steering(request, lambda new: setattr(drafting["of"], "drafting", new))
-        drafting["of"] = Stream(kind, steering, self.tokens_per_request)
+        drafting["of"] = Stream(kind, steering, self.tokens_per_request, length=kind.prompt_tokens)
         drafting["of"].drafting = steering.open(VERIFIER)
         return drafting["of"]
 
@@ -209,45 +245,5 @@ class Simulation:
             accepted += 1
         return accepted
 
-
-# Verify: the runner's own steps and host gaps, 8B shape, docs/performance.md; draft step: a 135M model launched from
-# a graph; the rest: loopback. CPU: two threads, SmolLM2 and its draft LM, in turns.
-MACHINES: Final[Mapping[str, Machine]] = {
-    machine.name: machine
-    for machine in (
-        Machine(
-            name="gpu-8b",
-            verify=((1, 4.7e-3), (5, 4.8e-3), (32, 7.2e-3), (160, 9.1e-3), (512, 17e-3), (2048, 51e-3)),
-            draft_token=0.5e-3,
-            draft_rows=64,
-            round_trip=0.4e-3,
-            overlaps=True,
-        ),
-        Machine(
-            name="cpu-135m",
-            verify=((1, 20e-3), (5, 22e-3), (8, 32e-3), (40, 110e-3), (320, 800e-3)),
-            draft_token=4e-3,
-            draft_rows=4,
-            round_trip=2.5e-3,
-            overlaps=False,
-        ),
-    )
-}
-
-KINDS: Final[Mapping[str, TextKind]] = {
-    kind.name: kind
-    for kind in (
-        TextKind(
-            name="chat", temperature=0.0, model=0.68, guessed=0.7,
-            long_match=0.05, long_right=0.6, short_match=0.25, short_right=0.25,
-        ),
-        TextKind(
-            name="copying", temperature=0.0, model=0.8, guessed=0.8,
-            long_match=0.75, long_right=0.9, short_match=0.15, short_right=0.5,
-        ),
-        TextKind(
-            name="hot", temperature=1.5, model=0.15, guessed=0.3,
-            long_match=0.005, long_right=0.2, short_match=0.1, short_right=0.03,
-        ),
-    )
-}  # fmt: skip
+    def _jitter(self) -> float:
+        return self._random.lognormvariate(0.0, self.machine.jitter)

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from bench.drafting_simulation import Machine
+from bench.controller_machines import Machine
 from drafter_svc.enumeration import Outcome, OutcomeHistory
 from verifier_svc.patience import Patience
 

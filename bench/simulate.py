@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench.drafting_simulation import MACHINES, Machine
+from bench.controller_machines import MACHINES, Machine
 from bench.pipeline_simulation import Counts, Pipeline, Setting, Text
 
 FAN_OUTS: Final = (0, 1, 2, 4, 8, 16)

@@ -6,66 +6,27 @@ every few passes of the group, when load or policy changes, and after a try of a
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from gateway.control.decision import Decision, Known, Reason, decide, usable
-from gateway.control.evidence import Evidence, Trial
+from gateway.control.evidence import Asked, Evidence, Trial
 from gateway.control.goodput import Load
-from gateway.control.probing import PROBE_PASSES, Probing
-from gateway.control.rate import Rate
-from gateway.control.step_times import DraftTimes, StepTimes
+from gateway.control.group import GATED, Group, Kind, Member, load_beside
+from gateway.control.pace import Pace
+from gateway.control.probing import PROBE_PASSES, Allowance
+from gateway.control.step_times import DraftTimes, StepTimes, magnitude
 from gateway.policy.tenants import Tenant
 from slipstream.exchange import Commit, StepReport
 from slipstream.proposers.ngram import NAME as NGRAM
 
 DECIDE_PASSES: Final = 16  # of a group, or two of each of its requests if that is more
 PROBE_TOKENS: Final = 4  # K of a try
-GATED: Final = "gated"  # the range of temperatures above the tenant's gate
 _OLD_PASSES: Final = 8.0  # what evidence is worth once its proposer has not drafted for long
 
-NOT_YET: Final = Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.COLD)
-
-OnChange = Callable[["Group", Decision], None]  # the group, and what was decided before
-
-
-class Kind(NamedTuple):
-    """What a group's requests have in common."""
-
-    tenant: str
-    temperature: str  # a range
-
-
-class Member(Protocol):
-    """One running request."""
-
-    @property
-    def tells(self) -> bool:
-        """Whether what its tokens show may steer other requests."""
-
-    def take_up(self, decision: Decision) -> None:
-        """From the next pass on."""
-
-    def take_up_policy(self) -> None:
-        """The policy may have changed."""
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    kind: Kind
-    policy: Tenant
-    decision: Decision = NOT_YET
-    evidence: Evidence = field(default_factory=Evidence)
-    members: dict[Member, None] = field(default_factory=dict)  # ordered
-    rows: Rate = field(default_factory=lambda: Rate(0.95, 1.0))  # tokens fed in one pass
-    tokens: Rate = field(default_factory=lambda: Rate(0.95, 1.0))  # committed in one pass
-    probing: Probing = field(default_factory=Probing)
-    prober: Member | None = None
-    probed: str = ""  # who is being tried
-    passes: int = 0  # since the last decision
-    probe_passes: int = 0  # of the prober, since the try began
+OnChange = Callable[[Group, Decision], None]  # the group, and what was decided before
 
 
 class Controller:
@@ -74,16 +35,23 @@ class Controller:
         address: str,
         offered: Callable[[], Collection[str]],  # proposers of the drafters that are known
         on_change: OnChange = lambda group, before: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
         self._offered = offered
         self.groups: dict[Kind, Group] = {}
-        self.step_times = StepTimes()
+        self._pace = Pace(clock)
+        self._allowance = Allowance()
         self.draft_times: defaultdict[str, DraftTimes] = defaultdict(DraftTimes)
-        self.num_running = 0
-        self._tokens_each = Rate(0.98, 1.0)  # of a step, for each sequence that runs; prompts included
         self._on_change = on_change
-        self._step: StepReport | None = None  # the last one: all commits of a step come with the same report
+
+    @property
+    def step_times(self) -> StepTimes:
+        return self._pace.step_times
+
+    @property
+    def num_running(self) -> int:
+        return self._pace.num_running
 
     def join(self, member: Member, kind: Kind, policy: Tenant) -> Decision:
         """How it is drafted from its first pass on."""
@@ -112,16 +80,24 @@ class Controller:
         del group.members[member]
         if group.prober is member:
             self._end_probe(group)
+        if self.is_idle:
+            self._pace.note_idle()
 
-    def note_pass(self, member: Member, kind: Kind, commit: Commit, step: StepReport, remotes: list[str]) -> None:
-        """`remotes`: who was asked, elsewhere, to draft for this pass."""
+    def note_pass(self, member: Member, kind: Kind, commit: Commit, step: StepReport, asked: Asked) -> None:
         group = self.groups[kind]
-        self._note_step(step)
+        self._note_step(commit, step, asked.seconds)
+        group.elsewhere.add(bool(asked.proposers))
         group.rows.add(1 + commit.num_draft_tokens)
         group.tokens.add(len(commit.token_ids))
         if member.tells:
-            group.evidence.note_pass(commit, remotes)
+            group.evidence.note_pass(commit, asked)
         self._count_pass(group, member)
+
+    def note_drafts(self, proposer: str, *, draft_us: int, wire_us: int, num_draft_tokens: int) -> None:
+        num_sequences = max(1, round(sum(group.num_elsewhere for group in self.groups.values())))
+        self.draft_times[proposer].note(
+            draft_us=draft_us, wire_us=wire_us, num_draft_tokens=num_draft_tokens, num_sequences=num_sequences
+        )
 
     def note_trial(self, kind: Kind, trial: Trial) -> None:
         self.groups[kind].evidence.note_trial(trial)
@@ -140,7 +116,7 @@ class Controller:
 
     def step_seconds(self, num_sequences: float) -> float:
         """Of a step with so many sequences like those of late; raises unless something was measured."""
-        return self.step_times.seconds(num_sequences * self._tokens_each.mean(1.0))
+        return self._pace.seconds(num_sequences)
 
     def usable(self, group: Group) -> tuple[str, ...]:
         """Who may draft for the group and can."""
@@ -162,26 +138,22 @@ class Controller:
             return Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.TEMPERATURE)
         return decide(group.policy, self.known(group), group.decision)
 
-    def _note_step(self, step: StepReport) -> None:
-        if step is self._step:
-            return
-        self._step = step
-        if step.step_us:
-            self.step_times.note(step.num_tokens, step.step_us * 1e-6)
-        self._tokens_each.add(step.num_tokens / max(1, step.num_running))
-        before, self.num_running = self.num_running, step.num_running
-        if _magnitude(before) != _magnitude(self.num_running):
+    def _note_step(self, commit: Commit, step: StepReport, drafting: float) -> None:
+        before = self.num_running
+        if self._pace.note(commit, step, drafting) and magnitude(before) != magnitude(self.num_running):
             for group in self.groups.values():
                 if group.members:
                     self.reconsider(group)
 
     def _count_pass(self, group: Group, member: Member) -> None:
         group.passes += 1
+        if group.policy.is_controlled:
+            self._allowance.note_pass(1 / max(1, self.num_running))
         if member is group.prober:
             group.probe_passes += 1
             if group.probe_passes >= PROBE_PASSES:
                 self._end_probe(group)
-        elif group.prober is None and _may_probe(group) and group.probing.is_due():
+        elif group.prober is None and _may_probe(group) and group.probing.is_due() and self._allowance.is_earned:
             self._begin_probe(group, self._silent(group))
         if group.prober is None and group.passes >= max(DECIDE_PASSES, 2 * len(group.members)):
             self.reconsider(group)
@@ -210,22 +182,27 @@ class Controller:
         prober, group.prober = group.prober, None
         before = group.decision
         self.reconsider(group)
+        self._allowance.note_try(group.probe_passes, self._cost(group))
         if not _tells_the_same(before, group.decision):
             return  # all have been told
         group.probing.note_end(changed=False)
         if prober in group.members:
             prober.take_up(group.decision)
 
+    def _cost(self, group: Group) -> float:
+        """Of drafting for one request as was tried: the share of all tokens that is lost meanwhile."""
+        if not self.step_times.known:
+            return 0.0
+        load = self._load(group)
+        rows = load.other_rows + load.num_sequences * group.rows.mean(1.0)
+        drafting = PROBE_TOKENS * self.draft_times[group.probed].seconds_per_token(load.other_sequences + 1)
+        longer = self.step_times.price(load.num_running).mean * max(0.0, drafting - load.other_drafting)
+        promised = {option.way: option.goodput for option in group.decision.options}
+        own = 1 - promised.get((group.probed,), 0.0) / max(promised.values()) if promised else 0.0
+        return longer / (self.step_times.seconds(rows, load.num_running) + longer) + own / load.num_running
+
     def _load(self, group: Group) -> Load:
-        """What runs besides: other groups as they were of late, and what other gateways sent as plain sequences."""
-        running = max(1, self.num_running)
-        own = max(1, min(len(group.members), running))
-        others = [other for other in self.groups.values() if other is not group and other.members]
-        sizes = [len(other.members) for other in others]
-        unknown = max(0, running - own - sum(sizes))
-        rows = sum(size * other.rows.mean(1.0) for size, other in zip(sizes, others, strict=True))
-        tokens = sum(size * other.tokens.mean(1.0) for size, other in zip(sizes, others, strict=True))
-        return Load(num_sequences=own, other_rows=rows + unknown, other_tokens=tokens + unknown, is_lone=running == 1)
+        return load_beside(group, self.groups.values(), self.num_running, self.draft_times)
 
 
 def _tells_the_same(one: Decision, other: Decision) -> bool:
@@ -236,8 +213,3 @@ def _tells_the_same(one: Decision, other: Decision) -> bool:
 def _may_probe(group: Group) -> bool:
     """A gate that is closed for load or temperature does not open by drafting."""
     return group.decision.reason not in (Reason.TEMPERATURE, Reason.RUNNING)
-
-
-def _magnitude(num_running: int) -> int:
-    """Load counts as changed when it doubles or halves."""
-    return num_running.bit_length()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from gateway.control.controller import Controller, Group
+from gateway.control.controller import Controller
 from gateway.control.decision import Decision, usable
 from gateway.control.drafting import Drafting
+from gateway.control.group import Group
 from gateway.control.steering import Steering
 from gateway.policy.tenants import Tenant, Tenants
 from slipstream.request import SequenceRequest
@@ -25,10 +27,12 @@ class Controllers:
         tenants: Tenants,
         offered: Callable[[], Collection[str]],  # proposers of the drafters that are known
         on_decision: OnDecision = lambda address, group, before: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tenants = tenants
         self._offered = offered
         self._on_decision = on_decision
+        self._clock = clock
         self._by_address: dict[str, Controller] = {}
         self._last_policies: dict[str, Tenant] = {}  # by name, of tenants that are in the file no more
 
@@ -40,7 +44,7 @@ class Controllers:
         if address not in self._by_address:
             self._forget_idle()
             self._by_address[address] = Controller(
-                address, self._offered, lambda group, before: self._on_decision(address, group, before)
+                address, self._offered, lambda group, before: self._on_decision(address, group, before), self._clock
             )
         return self._by_address[address]
 

@@ -103,11 +103,12 @@ def usable(policy: Tenant, offered: Collection[str]) -> Way:
 def sources_of(way: Way, known: Known, num_positions: int) -> tuple[Source, ...]:
     """In the order in which a pass asks them."""
     names = [LONG_NGRAM if name == NGRAM and len(way) > 1 else name for name in way]
-    return tuple(known.evidence.source(name, num_positions, known.draft_times.get(name)) for name in names)
+    rows = known.load.num_sequences + known.load.other_sequences
+    return tuple(known.evidence.source(name, num_positions, known.draft_times.get(name), rows) for name in names)
 
 
 def _best(policy: Tenant, allowed: Way, known: Known, current: Decision | None) -> Decision:
-    options = [_score(way, policy, known) for way in ((), *_ways(allowed))]
+    options = [_score(way, policy, known) for way in ((), *_ways(allowed)) if _is_told(way, known)]
     current = current if _may_stay(current, options, policy) else None
     best = _worth_it(options, current, known.load)
     chosen, reason = _with_hysteresis(best, known, current)
@@ -120,6 +121,12 @@ def _best(policy: Tenant, allowed: Way, known: Known, current: Decision | None) 
         reason=reason,
         options=tuple(options),
     )
+
+
+def _is_told(way: Way, known: Known) -> bool:
+    """In a batch a drafter may take more than it gives: one request tries it before others have it."""
+    load = known.load
+    return load.is_lone or known.step_times.price(load.num_running).is_known or all(name == NGRAM for name in way)
 
 
 def _worth_it(options: Collection[Scored], current: Decision | None, load: Load) -> Scored:
@@ -174,7 +181,8 @@ def _fan_out(chosen: Scored, policy: Tenant, known: Known, current: Decision | N
     if remote is None:
         return 0
     rows = known.load.other_rows + known.load.num_sequences
-    best = best_fan_out(policy.fan_out, chosen.num_draft_tokens, remote, known.step_times.seconds(rows))
+    verify = known.step_times.seconds(rows, known.load.num_running)
+    best = best_fan_out(policy.fan_out, chosen.num_draft_tokens, remote, verify)
     held = current.fan_out if current is not None and current.way == chosen.way else best
     return held if abs(best - held) <= 1 and held <= policy.fan_out else best
 

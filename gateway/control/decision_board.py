@@ -7,8 +7,9 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from gateway.control.controller import Controller, Group
+from gateway.control.controller import Controller
 from gateway.control.decision import Decision, way_name
+from gateway.control.group import Group
 from gateway.policy.audit import log_decision
 from slipstream.metrics.instruments import Counter
 from slipstream.proposers.ngram import NAME as NGRAM

@@ -37,6 +37,15 @@ class Trial:
     is_long: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who was asked elsewhere to draft for a pass, and for how many tokens."""
+
+    proposers: Collection[str] = ()
+    num_draft_tokens: int = 0
+    seconds: float = 0.0  # for which a drafter has worked since the last pass
+
+
 class Evidence:
     """Of each proposer. What a request shows is drawn towards its tenant's evidence, `parent`."""
 
@@ -47,6 +56,9 @@ class Evidence:
         self._hits: defaultdict[str, Rate] = defaultdict(self._rate)
         self._late: defaultdict[str, Rate] = defaultdict(self._rate)
         self._waits: defaultdict[str, Rate] = defaultdict(self._rate)  # seconds of a pass that found nothing
+        self._filled: defaultdict[str, Rate] = defaultdict(
+            self._rate
+        )  # tokens of drafts, as a share of those asked for
 
     def note_trial(self, trial: Trial) -> None:
         self._hits[NGRAM].add(trial.num_draft_tokens > 0)
@@ -54,10 +66,11 @@ class Evidence:
         for name in (NGRAM, LONG_NGRAM) if trial.is_long else (NGRAM,):
             self.acceptance(name).add(trial.num_accepted, trial.num_draft_tokens)
 
-    def note_pass(self, commit: Commit, remotes: Collection[str]) -> None:
-        """One pass of a sequence that these proposers, which are elsewhere, drafted for."""
-        for name in remotes:
+    def note_pass(self, commit: Commit, asked: Asked) -> None:
+        """One pass of a sequence."""
+        for name in asked.proposers:
             if commit.proposer == name:
+                self._filled[name].add(min(1.0, commit.num_draft_tokens / max(1, asked.num_draft_tokens)))
                 self.acceptance(name).add(commit.num_accepted, commit.num_draft_tokens)
             elif commit.hit:
                 continue  # somebody before it had drafts
@@ -71,7 +84,7 @@ class Evidence:
     def fade_to(self, name: str, passes: float) -> None:
         """What was seen of this proposer is old."""
         self.acceptance(name).fade_to(passes)
-        for rates in (self._hits, self._late, self._waits):
+        for rates in (self._hits, self._late, self._waits, self._filled):
             rates[name].fade_to(passes)
 
     def acceptance(self, name: str) -> Acceptance:
@@ -80,12 +93,12 @@ class Evidence:
             self._acceptance[name] = Acceptance(decay=self._decay, weight=self._weight, parent=parent)
         return self._acceptance[name]
 
-    def source(self, name: str, num_positions: int, drafted: DraftTimes | None = None) -> Source:
-        """`drafted`: the times of a proposer that is elsewhere."""
+    def source(self, name: str, num_positions: int, drafted: DraftTimes | None = None, rows: float = 1.0) -> Source:
+        """`drafted`: the times of a proposer that is elsewhere, which would draft for so many sequences, `rows`."""
         acceptance = self.acceptance(name).rates(num_positions)
         if self._parent is not None:
             return replace(
-                self._parent.source(name, num_positions, drafted), acceptance=acceptance, hit=self._hit(name)
+                self._parent.source(name, num_positions, drafted, rows), acceptance=acceptance, hit=self._hit(name)
             )
         if drafted is None:
             return Source(acceptance=acceptance, hit=self._hit(name))
@@ -93,9 +106,11 @@ class Evidence:
             acceptance=acceptance,
             hit=self._hit(name),
             late=self._late[name].mean(_COLD_LATE),
+            filled=self._filled[name].mean(1.0),
             wait_seconds=self._waits[name].mean(0.0),
-            draft_seconds=drafted.seconds_per_token,
+            draft_seconds=drafted.seconds_per_token(rows),
             round_trip=drafted.round_trip,
+            is_elsewhere=True,
         )
 
     def _note_turn(self, name: str, commit: Commit) -> None:

@@ -3,10 +3,10 @@
     G = sum over sequences of E_r(K) / T
     E_r(K) = 1 + draft tokens expected to stand
     T      = h * max(v, D + r) + (1 - h) * (v + w)
+    v      = time of a pass with all its tokens + price of a second of drafting * time that is drafted elsewhere
 
-v: time of a verify step with all its tokens; D: time to draft K tokens; r: round trip to the drafter; h: share of
-passes that find drafts when they could start; w: what one that finds none waits. Passes that find none in the end
-give one token.
+D: time to draft K tokens; r: round trip to the drafter; h: share of passes that find drafts when they could start; w:
+what one that finds none waits. Passes that find none in the end give one token.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ class Source:
 
     acceptance: tuple[float, ...]  # by position: share that stand where all before them stood
     hit: float  # h
+    filled: float = 1.0  # tokens of drafts that are there, as a share of K
     late: float = 0.0  # share of the other passes that get its drafts in the end
     wait_seconds: float = 0.0  # w
     draft_seconds: float = 0.0  # for one token
     round_trip: float = 0.0  # r
 
+    is_elsewhere: bool = False  # it drafts while the verifier computes, and may take from it
+
     def expected_accepted(self, num_draft_tokens: int) -> float:
-        return sum(accumulate(self.acceptance[:num_draft_tokens], lambda reached, rate: reached * rate))
+        """Of drafts that are filled as usual; between two whole numbers of tokens as much as lies between."""
+        count = num_draft_tokens * self.filled
+        whole = int(count)
+        standing = list(accumulate(self.acceptance[: whole + 1], lambda reached, rate: reached * rate))
+        return float(sum(standing[:whole]) + (count - whole) * sum(standing[whole:]))
 
     @property
     def served(self) -> float:
@@ -45,21 +52,27 @@ class Load:
     num_sequences: int = 1
     other_rows: float = 0.0  # tokens fed in one step for other sequences
     other_tokens: float = 0.0  # tokens committed for them
+    other_sequences: float = 0.0  # of the rest, those that a drafter elsewhere drafts for
+    other_drafting: float = 0.0  # seconds for which a drafter elsewhere works for them in each pass, whatever we do
+    num_running: int = 1  # on the verifier
     is_lone: bool = True  # one sequence in all: then a pass may wait for its drafts
 
 
 def goodput(sources: Sequence[Source], num_draft_tokens: int, load: Load, times: StepTimes) -> float:
     """Tokens per second over all sequences; the first source that has drafts is used in each pass."""
-    accepted, drafted, reached = 0.0, 0.0, 1.0
+    accepted, checked, reached, drafting = 0.0, 0.0, 1.0, load.other_drafting
     turns = []
     for source in sources:
         served = reached * source.served
         accepted += served * source.expected_accepted(num_draft_tokens)
-        drafted += served * num_draft_tokens
+        checked += served * num_draft_tokens * source.filled
+        if source.is_elsewhere:
+            busy = min(1.0, reached * load.num_sequences)  # share of passes in which it has to draft for any of them
+            drafting = max(drafting, busy * num_draft_tokens * source.draft_seconds)
         turns.append((source, reached))
         reached -= served
-    rows = load.other_rows + load.num_sequences * (1 + drafted)
-    verify = times.seconds(rows)
+    rows = load.other_rows + load.num_sequences * (1 + checked)
+    verify = times.seconds(rows, load.num_running) + times.price(load.num_running).cautious * drafting
     pace = verify + sum(turn * _lag(source, num_draft_tokens, verify, is_lone=load.is_lone) for source, turn in turns)
     return (load.other_tokens + load.num_sequences * (1 + accepted)) / pace
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.control.controller import GATED, NOT_YET, Controller, Kind
+from gateway.control.controller import Controller
 from gateway.control.decision import Decision, Reason, decide
 from gateway.control.drafting import Drafting
-from gateway.control.evidence import Evidence, Trial
+from gateway.control.evidence import Asked, Evidence, Trial
+from gateway.control.group import GATED, NOT_YET, Kind
 from gateway.policy.tenants import Tenant
 from slipstream.exchange import Commit, StepReport
 from slipstream.proposers.ngram import NAME as NGRAM
@@ -42,6 +43,7 @@ class Steering:
         self._decision = NOT_YET  # the group's, its own, or a try
         self._drafting = self._shown(NOT_YET)  # as the session was told
         self._passes = 0
+        self._drafting_us = 0  # a drafter's work since the last commit
 
     @property
     def tells(self) -> bool:
@@ -80,12 +82,14 @@ class Steering:
         if self._controller is None:
             return
         is_first = not self._passes  # nobody could have drafted for it
-        remotes = [] if is_first else [name for name in self._drafting.way if name != NGRAM]
-        self._evidence.note_pass(commit, remotes)
+        remotes = () if is_first else tuple(name for name in self._drafting.way if name != NGRAM)
+        asked = Asked(remotes, self._drafting.num_draft_tokens, self._drafting_us * 1e-6)
+        self._drafting_us = 0
+        self._evidence.note_pass(commit, asked)
         for name in self._request.proposers:
             if name not in (NGRAM, *remotes):
                 self._evidence.fade(name)
-        self._controller.note_pass(self, self._kind, commit, step, remotes)
+        self._controller.note_pass(self, self._kind, commit, step, asked)
         self._passes += 1
         num_members = len(self._controller.groups[self._kind].members)
         if self._passes % max(OWN_PASSES, num_members // 2) == 0 and self._decision.reason not in _SETTLED:
@@ -97,9 +101,10 @@ class Steering:
             self._controller.note_trial(self._kind, trial)
 
     def note_drafts(self, proposer: str, *, draft_us: int, wire_us: int) -> None:
+        self._drafting_us += draft_us
         if self._controller is not None:
-            times = self._controller.draft_times[proposer]
-            times.note(draft_us=draft_us, wire_us=wire_us, num_draft_tokens=self._drafting.num_draft_tokens)
+            k = self._drafting.num_draft_tokens
+            self._controller.note_drafts(proposer, draft_us=draft_us, wire_us=wire_us, num_draft_tokens=k)
 
     def take_up(self, decision: Decision) -> None:
         self._set(decision if decision.reason in _SETTLED else self._own(decision))

@@ -1,36 +1,47 @@
-"""How long a verify step takes, by the tokens in it, and a drafter its drafts. Knows measured times; no request.
+"""How long a pass takes: by its tokens, by how many sequences run, by how long is drafted elsewhere meanwhile. Knows
+measured times; no request.
 
-The curve of step times goes through the means of what was measured, evened out so that more tokens never take less
-time. Beyond what was measured it goes on as it went before, and with one measurement only it rises gently: too low a
-guess is tried and then measured, too high a one never would be.
+Each load, that is to its next power of two, has a curve. Drafting has a price for a lone sequence, which may wait for
+it, and one for more. A curve goes through the means of what was measured without drafting elsewhere, or with it and its
+price taken off, evened out so that more tokens never take less time. Beyond what was measured it goes on as it went
+before, and with one measurement only it rises gently: too low a guess is tried and then measured, too high a one never
+would be.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from gateway.control.price import Price
+
 _BUCKETS_PER_DOUBLING: Final = 8
-_LEAST_WEIGHT: Final = 0.1  # of the newest measurement in a mean
+_LEAST_WEIGHT: Final = 0.05  # of the newest measurement in a mean
+_BUSY_WEIGHT: Final = 0.3  # of one with drafting, beside one without
 _GENTLE: Final = 0.25  # of proportional growth, where one number of tokens was measured only
+_OUTLIER: Final = 2.0  # times what was expected; a stall counts for no more
+_LONE_SPREAD: Final = 0.1  # of the price: its drafter mostly works while it waits
+_CROWD_SPREAD: Final = 1.0
+_NOISE: Final = 0.1  # spread of passes, as a share, before it was measured
 
 Point = tuple[float, float]  # tokens, seconds
 
 
 class Mean:
-    """Of the first few all alike, then of about the last ten."""
+    """Of the first few all alike, then of about the last twenty."""
 
     __slots__ = ("count", "value")
 
     def __init__(self) -> None:
         self.value = 0.0
-        self.count = 0
+        self.count = 0.0
 
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.value += max(_LEAST_WEIGHT, 1 / self.count) * (value - self.value)
+    def add(self, value: float, weight: float = 1.0) -> None:
+        self.count += weight
+        self.value += weight * max(_LEAST_WEIGHT, 1 / max(1.0, self.count)) * (value - self.value)
 
 
 @dataclass(slots=True)
@@ -41,52 +52,106 @@ class _Block:
     seconds: float
 
 
-class StepTimes:
+class Curve:
+    """Of one load."""
+
     def __init__(self) -> None:
         self._buckets: dict[int, tuple[Mean, Mean]] = {}  # tokens and seconds
-        self._curve: list[Point] | None = None
+        self._points: list[Point] | None = None
 
     @property
     def known(self) -> bool:
         return bool(self._buckets)
 
-    def note(self, num_tokens: int, seconds: float) -> None:
-        if num_tokens < 1:
-            return
+    def note(self, num_tokens: int, seconds: float, weight: float = 1.0) -> None:
         key = int(_BUCKETS_PER_DOUBLING * math.log2(num_tokens))
         tokens, times = self._buckets.setdefault(key, (Mean(), Mean()))
-        tokens.add(num_tokens)
-        times.add(seconds)
-        self._curve = None
+        is_first = not times.count
+        tokens.add(num_tokens, 1.0 if is_first else weight)
+        times.add(seconds, 1.0 if is_first else weight)
+        self._points = None
 
     def seconds(self, num_tokens: float) -> float:
-        """Of a step with so many tokens; raises unless something was measured."""
-        if self._curve is None:
+        if self._points is None:
             means = (mean for _, mean in sorted(self._buckets.items()))
-            self._curve = _evened([(tokens.value, seconds.value) for tokens, seconds in means])
-        return _read(self._curve, num_tokens)
+            self._points = _evened([(tokens.value, seconds.value) for tokens, seconds in means])
+        return _read(self._points, num_tokens)
+
+
+class StepTimes:
+    def __init__(self) -> None:
+        self._curves: dict[int, Curve] = {}  # by the load's magnitude
+        self._lone, self._crowd = Price(_LONE_SPREAD), Price(_CROWD_SPREAD)
+        self._noise = Mean()
+
+    @property
+    def known(self) -> bool:
+        return bool(self._curves)
+
+    def note(self, num_tokens: int, seconds: float, *, num_running: int = 1, drafting: float = 0.0) -> None:
+        """`drafting`: seconds for which a drafter elsewhere was at work meanwhile."""
+        if num_tokens < 1:
+            return
+        load = magnitude(num_running)
+        is_new = load not in self._curves
+        curve = self._curves.setdefault(load, Curve())
+        if is_new:
+            curve.note(num_tokens, seconds)
+            return
+        expected, price = curve.seconds(num_tokens), self.price(num_running)
+        seconds = min(seconds, _OUTLIER * (expected + price.cautious * drafting))
+        if drafting:
+            price.note(drafting, seconds - expected, self._noise_share * expected)
+            seconds = max(0.0, seconds - price.mean * drafting)
+        else:
+            self._noise.add(abs(seconds / expected - 1))
+        curve.note(num_tokens, seconds, _BUSY_WEIGHT if drafting else 1.0)
+
+    def seconds(self, num_tokens: float, num_running: float = 1) -> float:
+        """Of a pass with so many tokens, nothing being drafted elsewhere; raises unless something was measured."""
+        return self._curves[_nearest(self._curves, num_running)].seconds(num_tokens)
+
+    def price(self, num_running: float) -> Price:
+        """Of a second for which a drafter elsewhere is at work."""
+        return self._lone if num_running <= 1 else self._crowd
+
+    @property
+    def _noise_share(self) -> float:
+        return max(0.02, self._noise.value if self._noise.count > 1 / _LEAST_WEIGHT else _NOISE)
 
 
 class DraftTimes:
     """Of one proposer that drafts elsewhere."""
 
     def __init__(self) -> None:
-        self._per_token = Mean()
+        self._per_token = Curve()  # by the sequences that it drafts for
         self._round_trip = Mean()
 
-    @property
-    def seconds_per_token(self) -> float:
-        return self._per_token.value
+    def seconds_per_token(self, num_sequences: float = 1) -> float:
+        """Each for all of so many sequences."""
+        return self._per_token.seconds(num_sequences) if self._per_token.known else 0.0
 
     @property
     def round_trip(self) -> float:
         return self._round_trip.value
 
-    def note(self, *, draft_us: int, wire_us: int, num_draft_tokens: int) -> None:
+    def note(self, *, draft_us: int, wire_us: int, num_draft_tokens: int, num_sequences: int = 1) -> None:
         """`wire_us` is 0 for what was pushed ahead of need, and says nothing then."""
-        self._per_token.add(draft_us * 1e-6 / max(1, num_draft_tokens))
+        each = draft_us * 1e-6 / max(1, num_draft_tokens)
+        if self._per_token.known:
+            each = min(each, _OUTLIER * self._per_token.seconds(num_sequences))  # else it has read a prompt, too
+        self._per_token.note(num_sequences, each)
         if wire_us:
             self._round_trip.add(wire_us * 1e-6)
+
+
+def magnitude(num_running: float) -> int:
+    """Load counts as another when it doubles or halves."""
+    return int(num_running).bit_length()
+
+
+def _nearest(known: Collection[int], num_running: float) -> int:
+    return min(known, key=lambda load: abs(load - magnitude(num_running)))
 
 
 def _evened(points: list[Point]) -> list[Point]:

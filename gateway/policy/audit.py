@@ -6,8 +6,8 @@ import logging
 from dataclasses import fields
 from typing import Final
 
-from gateway.control.controller import Kind
 from gateway.control.decision import NOBODY, Decision, way_name
+from gateway.control.group import Kind
 from gateway.policy.tenants import Tenant, Tenants
 from slipstream import logs
 

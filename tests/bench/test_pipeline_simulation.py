@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.drafting_simulation import Machine
+from bench.controller_machines import Machine
 from bench.pipeline_simulation import Pipeline, Setting, Text
 
 VERIFY, DRAFT, ROUND_TRIP = 5e-3, 0.5e-3, 1e-3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.drafting_simulation import MACHINES
+from bench.controller_machines import MACHINES
 from bench.pipeline_simulation import Text
 from bench.simulate import compare, explore, waiting_rules
 

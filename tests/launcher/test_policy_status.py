@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from rich.console import Console
 
-from bench.drafting_simulation import KINDS, MACHINES, Simulation
+from bench.controller_machines import KINDS, MACHINES
+from bench.drafting_simulation import Simulation
 from gateway.control.decision_board import DecisionBoard
 from gateway.policy.tenants import Tenant
 from launcher.cli.ask import show_policies

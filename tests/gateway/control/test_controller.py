@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bench.drafting_simulation import KINDS, MACHINES, VERIFIER, Simulation, TextKind
-from gateway.control.controller import Controller, Group, Kind
+from bench.controller_machines import KINDS, MACHINES, TextKind
+from bench.drafting_simulation import VERIFIER, Simulation
+from gateway.control.controller import Controller
 from gateway.control.decision import Decision, Reason
+from gateway.control.evidence import Asked
+from gateway.control.group import Group, Kind
 from gateway.policy.tenants import DRAFT_MODEL, Tenant
 from slipstream.exchange import Commit, StepReport
 
@@ -131,7 +134,7 @@ def test_a_gate_on_running_sequences_closes_and_opens_for_running_requests() -> 
     assert controller.join(client, kind, gated).way == ("ngram",)
     for num_running, ways in ((4, []), (9, [()]), (2, [(), ("ngram",)])):
         step = StepReport(num_running=num_running, num_tokens=num_running, step_us=5000)
-        controller.note_pass(client, kind, Commit(1, 10, (5,)), step, [])
+        controller.note_pass(client, kind, Commit(1, 10, (5,)), step, Asked())
         assert client.ways == ways
 
 
@@ -144,5 +147,5 @@ def test_a_request_whose_seed_another_may_have_steers_no_other() -> None:
         controller.join(client, kind, AUTO)
         group = controller.groups[kind]
         commit = Commit(1, 10, (5, 6), 1, 4, "draft_model", hit=True)
-        controller.note_pass(client, kind, commit, StepReport(num_running=1), ["draft_model"])
+        controller.note_pass(client, kind, commit, StepReport(num_running=1), Asked(("draft_model",), 4))
         assert group.evidence.acceptance("draft_model").drafted.trials == expected

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.control.decision import Decision, Known, Reason, decide
-from gateway.control.evidence import Evidence, Trial
+from gateway.control.evidence import Asked, Evidence, Trial
 from gateway.control.goodput import Load
 from gateway.control.step_times import DraftTimes, StepTimes
 from gateway.policy.tenants import Tenant
@@ -37,7 +37,9 @@ def evidence(*, model: float = 0.8, ngram: float = 0.0, long: bool = True, passe
     found = Evidence()
     for i in range(passes):
         accepted = round(4 * model)
-        found.note_pass(Commit(1, i, (1,) * (accepted + 1), accepted, 4, "draft_model", hit=True), ("draft_model",))
+        found.note_pass(
+            Commit(1, i, (1,) * (accepted + 1), accepted, 4, "draft_model", hit=True), Asked(("draft_model",), 4)
+        )
         matches = (i % 10) < 10 * ngram
         found.note_trial(Trial(4, 4, is_long=long) if matches else Trial(0, 0, is_long=False))
     return found
@@ -107,11 +109,11 @@ def test_auto_does_not_try_what_no_drafter_offers() -> None:
 
 
 def test_a_way_that_promises_a_little_more_is_not_switched_to() -> None:
-    current = Decision(way=("ngram", "draft_model"), num_draft_tokens=8, fan_out=4, reason=Reason.BEST)
+    current = Decision(way=("draft_model",), num_draft_tokens=8, fan_out=4, reason=Reason.BEST)
     found = known(evidence=evidence(model=1.0, ngram=0.1))
-    assert decide(AUTO, found).way == ("draft_model",)
+    assert decide(AUTO, found).way == ("ngram", "draft_model")
     held = decide(AUTO, found, current)
-    assert (held.way, held.reason) == (("ngram", "draft_model"), Reason.HELD)
+    assert (held.way, held.reason) == (("draft_model",), Reason.HELD)
 
 
 def rare_matches(every: int) -> Evidence:
@@ -133,10 +135,23 @@ def test_nobody_drafts_where_drafts_promise_almost_nothing() -> None:
 
 
 def test_what_a_group_gains_is_held_against_its_own_tokens_not_those_of_others() -> None:
-    crowd = Load(num_sequences=1, other_rows=63.0, other_tokens=63.0, is_lone=False)
-    assert not decide(AUTO, known(load=crowd)).is_off
+    crowd = Load(num_sequences=1, other_rows=63.0, other_tokens=63.0, num_running=64, is_lone=False)
     off = Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.NONE_PAYS)
-    assert not decide(AUTO, known(load=crowd), off).is_off
+    for current in (None, off):
+        assert not decide(AUTO, known(drafting_costs_nothing(), load=crowd), current).is_off
+
+
+def drafting_costs_nothing(num_running: int = 64) -> StepTimes:
+    times = flat()
+    for _ in range(200):
+        times.note(num_running, 0.02, num_running=num_running, drafting=0.004)
+    return times
+
+
+def test_in_a_batch_a_drafter_has_to_be_tried_before_it_is_decided_for() -> None:
+    crowd = Load(num_sequences=8, num_running=8, is_lone=False)
+    assert "draft_model" not in decide(AUTO, known(load=crowd)).way
+    assert "draft_model" in decide(AUTO, known(drafting_costs_nothing(8), load=crowd)).way
 
 
 def test_a_way_that_is_not_allowed_any_more_is_left_at_once() -> None:

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from bench.drafting_simulation import KINDS, MACHINES, Simulation
+from bench.controller_machines import KINDS, MACHINES
+from bench.drafting_simulation import Simulation
 from gateway.control.controllers import Controllers
 from gateway.control.decision_board import DecisionBoard
 from gateway.policy.tenants import DRAFT_MODEL, Tenant, Tenants

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.control.evidence import LONG_NGRAM, Evidence, Trial
+from gateway.control.evidence import LONG_NGRAM, Asked, Evidence, Trial
 from gateway.control.step_times import DraftTimes
 from slipstream.exchange import Commit
 
-REMOTES = ("draft_model",)
+ASKED = Asked(("draft_model",), 4)
 
 
 def commit(proposer: str = "draft_model", num_accepted: int = 2, **fields: Any) -> Commit:
@@ -22,7 +22,7 @@ def after(*commits: Commit, times: int = 400) -> Evidence:
     evidence = Evidence()
     for _ in range(times):
         for one in commits:
-            evidence.note_pass(one, REMOTES)
+            evidence.note_pass(one, ASKED)
     return evidence
 
 

@@ -10,11 +10,12 @@ from typing import Any, get_type_hints
 import pytest
 
 from gateway.control import controller as controller_module
-from gateway.control.controller import GATED, Controller, Kind
+from gateway.control.controller import Controller
 from gateway.control.controllers import Controllers
 from gateway.control.decision import Known
 from gateway.control.drafting import Drafting
-from gateway.control.evidence import Evidence, Trial
+from gateway.control.evidence import Asked, Evidence, Trial
+from gateway.control.group import GATED, Kind
 from gateway.control.steering import OWN_PASSES, Steering
 from gateway.policy.tenants import DRAFT_MODEL, Tenant, Tenants
 from slipstream.exchange import Commit, Draft, StepReport
@@ -93,7 +94,7 @@ def test_what_a_request_showed_fades_while_nobody_drafts_for_it() -> None:
     tenant = Evidence()
     own = Evidence(tenant)
     for _ in range(100):
-        own.note_pass(Commit(1, 9, (5,), 0, 4, "draft_model"), ["draft_model"])
+        own.note_pass(Commit(1, 9, (5,), 0, 4, "draft_model"), Asked(("draft_model",), 4))
     low = own.acceptance("draft_model").rate(0)
     for _ in range(300):
         own.fade("draft_model")
@@ -161,7 +162,7 @@ def test_requests_that_may_share_noise_do_not_steer_one_another_in_ratio_mode(
 
 def test_nothing_that_a_decision_is_made_from_can_hold_a_draft() -> None:
     """What enters: commits, step reports, trials, times and policies. A draft has no way in."""
-    allowed = {Commit, StepReport, Trial, Tenant, Evidence, str, int, bool, float, type(None)}
+    allowed = {Commit, StepReport, Trial, Asked, Tenant, Evidence, str, int, bool, float, type(None)}
     entries = {
         Steering: ("note_commit", "note_trial", "note_drafts", "take_up_policy", "open", "close"),
         Evidence: ("note_pass", "note_trial", "fade", "fade_to"),

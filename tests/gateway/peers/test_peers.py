@@ -47,7 +47,7 @@ async def test_what_a_tritonserver_says_reaches_the_verifier_and_its_times_the_c
         assert path(verifier.drafts[1])[:2] == TEXT[6:8]
         (controller,) = gateway._controllers.all
         times = controller.draft_times["tritonserver"]
-        assert times.seconds_per_token + times.round_trip > 0
+        assert times.seconds_per_token() + times.round_trip > 0
         assert gateway.metrics.tritonserver_calls.value("answered") == 2
         verifier.finish(draft.sequence_id, 6, TEXT[6:7])
         await client.task
