@@ -67,6 +67,7 @@ def eagle3(
     target: options.Target,
     out: options.Out,
     prompts: options.Prompts,
+    head: Annotated[Path | None, typer.Option(help="Stored head to go on from; else the target's last layer.")] = None,
     run: options.Run = Path("run"),
     text: options.Text = None,
     device: options.Device = "cuda",
@@ -112,6 +113,7 @@ def eagle3(
         ),
         options.device_of(device),
         options.slice_of(minutes, finish),
+        head,
     )
     options.say_end(out, acceptance)
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from slipstream.models.eagle3_checkpoint import HEAD, load_eagle3, load_projection, save_eagle3
-from slipstream.models.loader import open_checkpoint
+from slipstream.models.loader import load_config, open_checkpoint
 from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_model import target_head
@@ -25,9 +26,17 @@ FEWEST_LAYERS = 3  # of a target: the lowest state that is tapped enters its thi
 
 
 def train_eagle3(
-    places: Places, chat: ChatSettings, settings: Eagle3Settings, device: torch.device, now: Slice
+    places: Places,
+    chat: ChatSettings,
+    settings: Eagle3Settings,
+    device: torch.device,
+    now: Slice,
+    head: Path | None = None,
 ) -> Acceptance | None:
-    """Does what is left, for at most `now.seconds`. The stored head's acceptance when done, None if there is more."""
+    """Does what is left, for at most `now.seconds`. The stored head's acceptance when done, None if there is more.
+
+    It begins as the stored head in folder `head`, or else as the target's last layer.
+    """
     deadline = time.monotonic() + now.seconds
     target = check_first(places, chat, settings)
     check_size(max(settings.draft_vocab_size, settings.stored_vocab_size), target.vocab_size)
@@ -35,6 +44,8 @@ def train_eagle3(
         raise ValueError(f"{places.target}: has {target.num_layers} layers; features need {FEWEST_LAYERS} or more")
     material = prepare(places, chat, settings.draft_vocab_size, device, now)
     training = Eagle3Training(material.target, material.tokens, material.chats, settings)
+    if head is not None:
+        _begin(training, head, places)
     slices.resume(training, places.run / "state")
     now.say(f"before this slice: step {training.step}, {training.acceptance(material.held_out)}")
     ending = slices.Ending(partial(slices.save, training, places.run / "state"), now.finish)
@@ -43,7 +54,7 @@ def train_eagle3(
     ending.keep()
     if not done:
         return None
-    record = {"chat": asdict(chat), "eagle3": asdict(settings), "text": material.facts}
+    record = {"chat": asdict(chat), "eagle3": asdict(settings), "text": material.facts, "head": head and head.name}
     return _finish(places, training, material, record)
 
 
@@ -65,6 +76,20 @@ def _finish(places: Places, training: Eagle3Training, material: Material, record
     }
     (places.out / REPORT_FILE).write_text(json.dumps({**record, **facts}, indent=2) + "\n", encoding="utf-8")
     return acceptance
+
+
+def _begin(training: Eagle3Training, head: Path, places: Places) -> None:
+    """With the layer, the last norm and the features of a stored head."""
+    own, embedding = training.head, training.head.model.embedding
+    stored, _ = load_eagle3(head, embedding.dtype, embedding.device, open_checkpoint(places.target))
+    taps = stored.config.tapped_layers(load_config(open_checkpoint(places.target)).num_layers)
+    told = replace(stored.config, layer_ids=taps, layer=own.config.layer, draft_vocab_size=own.config.draft_vocab_size)
+    if told != own.config:
+        raise ValueError(f"{head}: is made otherwise than what is trained here: {told} and not {own.config}")
+    for part in ("layer", "norm"):
+        getattr(own.model, part).load_state_dict(getattr(stored, part).state_dict())
+    own.projection.load_state_dict(load_projection(head, embedding.dtype, embedding.device).state_dict())
+    training.master.load(own.master_weights().weights)
 
 
 def _load_into(training: Eagle3Training, places: Places) -> None:

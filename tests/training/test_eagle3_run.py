@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,33 @@ def test_the_stored_head_has_the_formats_tensors_and_its_settings_beside_it(
     assert report["eagle3"]["unroll_steps"] == 2
     assert report["target"] == places.target.name
     assert report["acceptance_length"] == trained[0].length
+
+
+def test_training_goes_on_from_a_stored_head(
+    places: Places, trained: tuple[Acceptance, list[str]], tmp_path: Path
+) -> None:
+    said: list[str] = []
+    now = Slice(seconds=60.0, measure_every=60.0, say=said.append, progress=lambda progress: None)
+    again = replace(places, run=tmp_path / "run", out=tmp_path / "again")
+    settings = replace(HEAD, stored_vocab_size=0, draft_vocab_size=150, train_tokens=400, learning_rate=1e-9)
+    assert train_eagle3(again, CHAT, settings, CPU, now, places.out) is not None
+    before, after = (load_file(folder / "model.safetensors") for folder in (places.out, again.out))
+    for name in ("fc.weight", "midlayer.self_attn.q_proj.weight", "norm.weight"):
+        assert torch.equal(before[name], after[name])
+    assert json.loads((again.out / REPORT_FILE).read_text())["head"] == places.out.name
+
+
+def test_a_head_of_other_features_is_not_gone_on_from(
+    places: Places, trained: tuple[Acceptance, list[str]], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(places.out, other)
+    config = json.loads((other / "config.json").read_text())
+    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [0, 1, 2]
+    (other / "config.json").write_text(json.dumps(config))
+    now = Slice(seconds=60.0, measure_every=60.0, say=print, progress=print)
+    with pytest.raises(ValueError, match="made otherwise than what is trained here"):
+        train_eagle3(replace(places, run=tmp_path / "run"), CHAT, HEAD, CPU, now, other)
 
 
 def test_the_stored_rows_of_the_head_are_the_targets(places: Places, trained: tuple[Acceptance, list[str]]) -> None:
