@@ -64,18 +64,17 @@ class OutcomeHistory:
 
     def rank_outcomes(self, num_draft_tokens: int, count: int) -> list[Outcome]:
         """The `count` likeliest outcomes of a pass with `num_draft_tokens`, likeliest first."""
-        outcomes: list[Outcome] = []
+        found: list[tuple[float, int, int]] = []
+        by_rank = [[self._rank_probability(is_bonus, rank) for rank in range(MAX_RANKS)] for is_bonus in (False, True)]
         reached = 1.0
         for position in range(num_draft_tokens + 1):
             is_bonus = position == num_draft_tokens
             accepted = 0.0 if is_bonus else self.acceptance(position)
             ends_here = reached * (1 - accepted)
-            outcomes += [
-                Outcome(position, rank, ends_here * self._rank_probability(is_bonus, rank)) for rank in range(MAX_RANKS)
-            ]
+            found += [(ends_here * here, position, rank) for rank, here in enumerate(by_rank[is_bonus])]
             reached *= accepted
-        outcomes.sort(key=lambda outcome: -outcome.probability)
-        return outcomes[:count]
+        found.sort(key=lambda outcome: -outcome[0])
+        return [Outcome(position, rank, probability) for probability, position, rank in found[:count]]
 
     def _rank_probability(self, is_bonus: bool, rank: int) -> float:
         first = _COLD_HIT[is_bonus]

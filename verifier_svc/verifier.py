@@ -70,6 +70,7 @@ class Verifier:
         self._ahead: Running | None = None  # launched behind the last step
         self._unsent: StepOutcome | None = None  # of the last step, until the next one is launched
         self._holds_unsent = False  # also while drafts are waited for
+        self._unheard: Sequence[PassOutcome] = ()  # of the last step, by a drafter in this process
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -108,7 +109,11 @@ class Verifier:
         self._send, self._take_in = send, take_in
 
     def hand_over_commits(self, take_commits: TakeCommits) -> None:
-        """From now on a drafter in this process hears of commits as soon as tokens are final, before anything else."""
+        """From now on a drafter in this process hears of commits before anyone else.
+
+        As soon as tokens are final if the next step waits for its drafts; else when that is launched, for what the
+        drafter then does would take the interpreter from this thread.
+        """
         self._hand_over = take_commits
 
     def next_wake(self) -> float | None:
@@ -122,6 +127,7 @@ class Verifier:
         self.sequences.expire(started)
         if self._ahead is None and started < next_start(self.sequences.all):
             self._note_hits()
+            self._hand_over_last()
             self._holds_unsent = self._unsent is not None and self._drafts_come_beside
             if self._holds_unsent:
                 return None
@@ -136,8 +142,9 @@ class Verifier:
         with self._timeline.span("schedule", "commit"):
             scores = take_scores(running.passes, running.read_scores())
             settled = self._settle(running.passes, verdicts)
-            if self._hand_over is not None:
-                self._hand_over([(one.one.active.stream, one.commit()) for one in settled])
+            self._unheard = settled
+            if self._send is None or next_start(self.sequences.all) > self._clock():
+                self._hand_over_last()  # else once the next step is launched
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
         if ahead is not None:
             self._ahead = ahead.after(running.passes, verdicts, self._clock())
@@ -172,8 +179,14 @@ class Verifier:
         beside = self._hand_over is not None and len(sequences) > 0
         return beside and all(active.is_drafted_beside for active in sequences)
 
+    def _hand_over_last(self) -> None:
+        unheard, self._unheard = self._unheard, ()
+        if self._hand_over is not None and unheard:
+            self._hand_over([(one.one.active.stream, one.commit()) for one in unheard])
+
     def _send_last(self) -> None:
         """The outputs of the step before, unless they are out already."""
+        self._hand_over_last()
         self._holds_unsent = False
         if self._unsent is not None and self._send is not None:
             outcome, self._unsent = self._unsent, None

@@ -93,10 +93,19 @@ def test_a_drafter_in_this_process_hears_at_once_and_the_network_when_the_next_s
     assert held_until > sent.harness.now
     sent.harness.draft(4, [23, 23])
     verifier.step()
-    assert sent.events == ["launch", "beside 3", "launch", 3, "beside 4"]
     sent.harness.post(Close(1))
     verifier.step()
-    assert sent.events[-1] == 4
+    assert sent.events == ["launch", "beside 3", "launch", 3, "beside 4", 4]
+
+
+def test_a_step_that_waits_for_nothing_is_launched_before_that_drafter_hears(tokenizer: Tokenizer) -> None:
+    sent = Sent(tokenizer)
+    verifier = sent.harness.verifier
+    verifier.hand_over_commits(lambda commits: sent.events.extend(f"beside {commit.base}" for _, commit in commits))
+    sent.harness.open([5, 6, 7], proposers=(REMOTE,), hand_over=5)
+    for _ in range(3):
+        verifier.step()
+    assert sent.events == ["launch", "launch", "beside 3", 3, "launch", "beside 4", 4]
 
 
 def test_what_is_held_of_a_sequence_that_is_closed_still_goes_out(tokenizer: Tokenizer) -> None:
