@@ -11,11 +11,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from bench.bench_verify import BLOCK_SIZE, SMOLLM2
-from bench.timing import copy_bandwidth
+from bench.timing import copy_bandwidth, microseconds
 from drafter_svc.proposers.draft_model import DraftModel, limits_of
 from drafter_svc.proposers.looped import LoopedDraft
 from drafter_svc.proposers.proposer import Drawing, Proposer, Row
@@ -26,6 +27,7 @@ from slipstream.engine.draft_loop import DraftLoop
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.step_choice import StepKind, make_draft_step
+from slipstream.kernels.draft_choice import choose_drafts, table_of
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams, VerificationMode
@@ -34,7 +36,6 @@ CONTEXT, MAX_MODEL_LEN = 500, 2048
 ROWS, NUM_STEPS = (1, 16, 32), 5
 NUM_KEPT, NUM_OUTCOMES = 32, 9
 REPEATS = 30
-COMPARED = ("135M", "tiny")  # in all kinds of step, at T = 1; their kernels are compiled for each number of rows
 STEPWISE_BESIDE = StepKind.SEPARATE
 DRAFT_LM = replace(SMOLLM2, num_layers=4)
 SHAPES = {"135M": (SMOLLM2, None), "4 layers": (DRAFT_LM, 12_288)}
@@ -155,11 +156,25 @@ def report(ground: Ground, kind: StepKind, num_rows: int, sampling: SamplingPara
     )
 
 
+def report_choice(ground: Ground, num_rows: int, sampling: SamplingParams) -> None:
+    """The choice of tokens alone: logits to drawn rows."""
+    device = ground.runner.model.embedding.device
+    drafting = ground.choice.drafting(NUM_OUTCOMES, device)
+    logits = torch.randn(num_rows, len(drafting.target_ids), device=device) * 3
+    settings = [row.drawing.settings for row in rows_of(num_rows, sampling)]
+    table = torch.from_numpy(table_of(settings)).to(device)
+    positions = torch.arange(num_rows, device=device)
+    drawn = torch.zeros(num_rows, drafting.width, dtype=torch.int32, device=device)
+    run = partial(choose_drafts, logits, table, positions, drafting, drawn, torch.zeros_like(positions))
+    us = microseconds([run]) if device.type == "cuda" else median_microseconds(run, 1)
+    print(f"{ground.name:<9} T={sampling.temperature:g} {num_rows:>3}: choice {us:.1f} us", flush=True)
+
+
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="no GPU: tiny, on the CPU, the host's work alone")
-    parser.add_argument("--kinds", default="separate,persistent", help="how steps are launched")
+    parser.add_argument("--kinds", default="separate,fused", help="how steps are launched")
     arguments = parser.parse_args()
     kinds = [StepKind(kind) for kind in arguments.kinds.split(",")]
     device = torch.device("cpu" if arguments.dry else "cuda")
@@ -169,7 +184,8 @@ def main() -> None:
         ground = make_ground(name, config, num_tokens, device)
         for num_rows in ROWS[:2] if arguments.dry else ROWS:
             for sampling in (SamplingParams(temperature=0.0), SamplingParams()):
-                for kind in kinds if name in COMPARED and not sampling.greedy else kinds[:1]:
+                report_choice(ground, num_rows, sampling)
+                for kind in kinds:
                     report(ground, kind, num_rows, sampling, bandwidth)
 
 

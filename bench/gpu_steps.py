@@ -81,9 +81,9 @@ STEPS = {
     "draft_tests": python(
         60, *PYTEST, "-n", "8", KERNEL_TESTS[0], "-k", "draft_loop or draft_choice or copy_blocks or token_rows"
     ),
-    "draft_step_tests": python(60, *PYTEST, "-n", "9", f"{KERNEL_TESTS[0]}/test_draft_step.py"),
-    "draft_step": python(75, "-m", "bench.bench_draft_step"),
-    "draft_loop": python(80, "-m", "bench.bench_draft"),
+    "draft_step_tests": python(75, *PYTEST, "-n", "9", f"{KERNEL_TESTS[0]}/test_draft_step.py"),
+    "draft_step": python(90, "-m", "bench.bench_draft_step"),
+    "draft_loop": python(120, "-m", "bench.bench_draft"),
     "decode": python(60, "-m", "bench.bench_decode"),
     "decode_trace": python(60, "-m", "bench.bench_decode", "--trace", "--tokens", "128"),
     "prefill": python(60, "-m", "bench.bench_decode", "--prefill", "8192", "--tokens", "400"),

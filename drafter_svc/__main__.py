@@ -29,6 +29,9 @@ _MaxBranches = Annotated[
 _MostAhead = Annotated[
     int, typer.Option(help="Draft ahead of commits while at most so many sequences are open; else take turns.")
 ]
+_DraftStep = Annotated[
+    str, typer.Option(help="How a step is launched: auto (what is fastest), separate, fused or persistent.")
+]
 _LoopSteps = Annotated[
     int, typer.Option(help="On a GPU: most tokens of a path drawn in one captured loop; 0: one step at a time.")
 ]
@@ -61,9 +64,7 @@ def main(
     stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
     loop_steps: _LoopSteps = 6,
-    draft_step: Annotated[
-        str, typer.Option(help="How a step is launched: auto (what is fastest), separate, fused or persistent.")
-    ] = "auto",
+    draft_step: _DraftStep = "auto",
     adapters_dir: _AdaptersDir = None,
     adapter: Annotated[list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to begin with.")] = None,
     max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is taken for all.")] = 4,

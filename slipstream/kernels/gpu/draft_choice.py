@@ -1,8 +1,7 @@
 """Draft tokens of a table's rows on a GPU, in two launches: what each tile of the vocabulary offers, then each row.
 
-A tile's tokens are ranked twice, by logit and by logit with the row's noise, and only the first of each ranking matter:
-what is drawn from a law, and what limits leave, is among the likeliest; outcomes are the best with noise. Rankings are
-of keys that hold a logit and a token, so that equal logits go by token.
+Tokens are ranked twice, by logit and by logit with the row's noise, and only the first of each ranking matter: what is
+drawn from a law, and what limits leave, is among the likeliest; outcomes are the best with noise.
 """
 
 from __future__ import annotations
@@ -12,66 +11,32 @@ import triton
 import triton.language as tl
 
 from slipstream.exchange import LAW_TOTAL as TOTAL_COUNT
-from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, NUM_SETTINGS, TOKEN, Drafting, Kind
+from slipstream.kernels.draft_choice import CONFIDENCE, FIRST_OUTCOME, TOKEN, Drafting, Kind
 from slipstream.kernels.draft_choice import Setting as S
 from slipstream.kernels.gpu import launch
-from slipstream.kernels.gpu.draft_settings import SAMPLE_INDEX, load_key, noise_at, noise_from, setting_float
+from slipstream.kernels.gpu.draft_candidates import (
+    GREEDY,
+    KIND,
+    TEMPERATURE,
+    TILE,
+    WIDTH,
+    columns_of_first_groups,
+    group_size,
+    group_tiles_kernel,
+    possible_logits,
+)
+from slipstream.kernels.gpu.draft_settings import SAMPLE_INDEX, load_key, noise_at, setting_float
 from slipstream.kernels.gpu.launch import wait_for_inputs
-from slipstream.kernels.gpu.rank_keys import NO_KEY, column_of, first_keys, rank_key, store_first, value_of
+from slipstream.kernels.gpu.rank_keys import column_of, first_keys, rank_key, value_of
 from slipstream.sampling.draft_law import LAW_SHIFT as SHIFT
 
-KIND, TEMPERATURE = tl.constexpr(int(S.KIND)), tl.constexpr(int(S.TEMPERATURE))
 TOP_K, TOP_P, LEAST_SCORE = tl.constexpr(int(S.TOP_K)), tl.constexpr(int(S.TOP_P)), tl.constexpr(int(S.LEAST_SCORE))
 DRAFT_KEY = tl.constexpr(int(S.DRAFT_KEY_LOW))
 STREAM_WORD = tl.constexpr(int(S.STREAM_WORD))
-WIDTH = tl.constexpr(NUM_SETTINGS)
-GREEDY, LAW = tl.constexpr(int(Kind.GREEDY)), tl.constexpr(int(Kind.LAW))
+LAW = tl.constexpr(int(Kind.LAW))
 LAW_TOTAL, LAW_SHIFT = tl.constexpr(TOTAL_COUNT), tl.constexpr(SHIFT)
 TOKEN_WORD, CONFIDENCE_WORD, OUTCOMES_WORD = tl.constexpr(TOKEN), tl.constexpr(CONFIDENCE), tl.constexpr(FIRST_OUTCOME)
-TILE = 1024
 LEAST_NOISY = 16
-
-
-@triton.jit
-def _rank_tiles_kernel(
-    logits_ptr: tl.tensor,  # [num_rows, vocab_size] fp32
-    settings_ptr: tl.tensor,  # [num_rows, WIDTH] int32
-    positions_ptr: tl.tensor,  # [num_rows] int64
-    target_ids_ptr: tl.tensor,  # [vocab_size] int32
-    ranked_ptr: tl.tensor,  # [num_rows, num_tiles, RANKED] int64, out: keys of logits
-    noisy_ptr: tl.tensor,  # [num_rows, num_tiles, NOISY] int64, out: keys of what only the tile's scores are ranked by
-    sums_ptr: tl.tensor,  # [num_rows, num_tiles, 2] fp32, out: largest logit, weight by it
-    vocab_size: int,
-    num_tiles: int,
-    TILE: tl.constexpr,
-    RANKED: tl.constexpr,
-    NOISY: tl.constexpr,
-    WHOLE: tl.constexpr,  # token ids are columns
-    OVERLAP: tl.constexpr,
-) -> None:
-    """ranked = first keys by x; noisy = first keys by (x - largest) / T + noise."""
-    wait_for_inputs(OVERLAP)
-    row = tl.program_id(0).to(tl.int64)
-    tile = tl.program_id(1)
-    row_ptr = settings_ptr + row * WIDTH
-    columns = tile * TILE + tl.arange(0, TILE)
-    inside = columns < vocab_size
-    token_ids = tl.load(target_ids_ptr + columns, mask=inside, other=-1)
-    logits = tl.load(logits_ptr + row * vocab_size + columns, mask=inside, other=float("-inf"))
-    logits = tl.where((token_ids >= 0) & (logits == logits), logits, float("-inf"))  # NaN is what padding may be
-    largest = tl.max(logits, 0)
-    scores = (logits - tl.where(largest == float("-inf"), 0.0, largest)) / setting_float(row_ptr, TEMPERATURE)
-    part = row * num_tiles + tile
-    tl.store(sums_ptr + part * 2, largest)
-    tl.store(sums_ptr + part * 2 + 1, tl.sum(tl.exp(scores), 0))
-    store_first(ranked_ptr + part * RANKED, rank_key(logits, columns), RANKED)
-    if tl.load(row_ptr + KIND) != GREEDY:
-        position = tl.load(positions_ptr + row).to(tl.uint32)
-        if WHOLE:
-            scores += noise_from(row_ptr, position, tile * TILE, TILE)
-        else:
-            scores += noise_at(row_ptr, position, token_ids)
-    store_first(noisy_ptr + part * NOISY, rank_key(scores, columns), NOISY)
 
 
 @triton.jit
@@ -127,19 +92,23 @@ def _choose_kernel(
     settings_ptr: tl.tensor,  # [num_rows, WIDTH] int32
     positions_ptr: tl.tensor,  # [num_rows] int64
     target_ids_ptr: tl.tensor,  # [vocab_size] int32
-    ranked_ptr: tl.tensor,  # [num_rows, num_tiles, RANKED] int64
-    noisy_ptr: tl.tensor,  # [num_rows, num_tiles, NOISY] int64
+    ranked_ptr: tl.tensor,  # [num_rows, groups] int64
+    noisy_ptr: tl.tensor,  # the same shape
     sums_ptr: tl.tensor,  # [num_rows, num_tiles, 2] fp32
     drawn_ptr: tl.tensor,  # [num_rows, width] int32, out
     next_ptr: tl.tensor,  # [num_rows] int64, out
     vocab_size: int,
     num_tiles: int,
     width: int,
+    TILE: tl.constexpr,
+    GROUP: tl.constexpr,
     TILES: tl.constexpr,
+    GROUPS: tl.constexpr,
     RANKED: tl.constexpr,
     NOISY: tl.constexpr,
     KEPT: tl.constexpr,
     OUTCOMES: tl.constexpr,
+    SORT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
     """One row: limits and law of the likeliest, outcomes = the best of (x - largest) / T + noise that are left."""
@@ -157,9 +126,10 @@ def _choose_kernel(
     weights = tl.load(parts + 1, mask=tiles < num_tiles, other=0.0)
     total = tl.sum(tl.where(weights > 0, weights * tl.exp((tops - base) / temperature), 0.0), 0)
 
-    places = tl.arange(0, TILES * RANKED)
-    keys = tl.load(ranked_ptr + row * num_tiles * RANKED + places, mask=places < num_tiles * RANKED, other=NO_KEY)
-    keys = first_keys(keys, RANKED)
+    num_groups = num_tiles * (TILE // GROUP)
+    columns = columns_of_first_groups(ranked_ptr + row * num_groups, num_groups, GROUPS, RANKED, GROUP, SORT)
+    likely, _ = possible_logits(logits_ptr, target_ids_ptr, columns, vocab_size)
+    keys = first_keys(rank_key(likely, columns), RANKED, SORT)
     columns = column_of(keys)
     known = columns < vocab_size
     token_ids = tl.load(target_ids_ptr + columns, mask=known, other=-1)
@@ -172,21 +142,16 @@ def _choose_kernel(
     tl.store(law_ptr + ranks, token_ids, mask=ranks < KEPT)
     tl.store(law_ptr + KEPT + ranks, counts, mask=ranks < KEPT)
 
-    noisy = tl.arange(0, TILES * NOISY)
-    keys = tl.load(noisy_ptr + row * num_tiles * NOISY + noisy, mask=noisy < num_tiles * NOISY, other=NO_KEY)
-    others = column_of(keys)
-    among = others < vocab_size
-    other_ids = tl.load(target_ids_ptr + others, mask=among, other=-1)
-    other_logits = tl.load(logits_ptr + others, mask=among & (other_ids >= 0), other=float("-inf"))
-    other_logits = tl.where(other_logits == other_logits, other_logits, float("-inf"))
-    other_scores = (other_logits - base) / temperature
-    with_noise = scores
-    if kind != GREEDY:
-        with_noise += noise_at(row_ptr, position, token_ids)
-        other_scores += noise_at(row_ptr, position, other_ids)
-    best = first_keys(rank_key(with_noise, columns), NOISY)
-    if all_ranked == 0:
-        best = first_keys(rank_key(other_scores, others), NOISY)
+    if (kind == GREEDY) | (all_ranked != 0):
+        with_noise = scores
+        if kind != GREEDY:
+            with_noise += noise_at(row_ptr, position, token_ids)
+        best = first_keys(rank_key(with_noise, columns), NOISY, SORT)
+    else:
+        others = columns_of_first_groups(noisy_ptr + row * num_groups, num_groups, GROUPS, NOISY, GROUP, SORT)
+        other_logits, other_ids = possible_logits(logits_ptr, target_ids_ptr, others, vocab_size)
+        other_scores = (other_logits - base) / temperature + noise_at(row_ptr, position, other_ids)
+        best = first_keys(rank_key(other_scores, others), NOISY, SORT)
     places = tl.arange(0, NOISY)
     columns = column_of(best)
     possible = (value_of(best) > float("-inf")) & (columns < vocab_size)
@@ -210,18 +175,20 @@ def choose_drafts(
 ) -> None:
     num_rows, vocab_size = logits.shape
     assert all(x.is_contiguous() for x in (logits, settings, positions, drawn, next_ids))
-    num_tiles = triton.cdiv(vocab_size, TILE)
-    sizes = {"RANKED": drafting.num_ranked, "NOISY": max(LEAST_NOISY, triton.next_power_of_2(drafting.num_outcomes))}
-    ranked = settings.new_empty(num_rows, num_tiles, sizes["RANKED"], dtype=torch.int64)
-    noisy = settings.new_empty(num_rows, num_tiles, sizes["NOISY"], dtype=torch.int64)
-    sums = logits.new_empty(num_rows, num_tiles, 2)
+    num_tiles, group = triton.cdiv(vocab_size, TILE), group_size(vocab_size)
+    num_groups = num_tiles * (TILE // group)
+    ranked, noisy = settings.new_empty(2, num_rows, num_groups, dtype=torch.int64)
+    sums = logits.new_empty(num_rows, num_tiles, 2, dtype=torch.float32)
     inputs = logits, settings, positions, drafting.target_ids
-    _rank_tiles_kernel[(num_rows, num_tiles)](
+    group_tiles_kernel[(num_rows, num_tiles)](
         *inputs, ranked, noisy, sums, vocab_size, num_tiles,
-        TILE=TILE, WHOLE=drafting.is_whole, num_warps=4, **sizes, **launch.overlap_options(),
+        TILE=TILE, GROUP=group, WHOLE=drafting.is_whole, num_warps=4, **launch.overlap_options(),
     )  # fmt: skip
     _choose_kernel[(num_rows,)](
         *inputs, ranked, noisy, sums, drawn, next_ids, vocab_size, num_tiles, drafting.width,
-        TILES=triton.next_power_of_2(num_tiles), KEPT=drafting.num_kept, OUTCOMES=drafting.num_outcomes,
-        num_warps=8, **sizes, **launch.overlap_options(),
+        TILE=TILE, GROUP=group, TILES=triton.next_power_of_2(num_tiles),
+        GROUPS=max(triton.next_power_of_2(num_groups), drafting.num_ranked),
+        RANKED=drafting.num_ranked, NOISY=max(LEAST_NOISY, triton.next_power_of_2(drafting.num_outcomes)),
+        KEPT=drafting.num_kept, OUTCOMES=drafting.num_outcomes,
+        SORT=not triton.knobs.runtime.interpret, num_warps=8, **launch.overlap_options(),
     )  # fmt: skip

@@ -102,16 +102,17 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         2,
     ),
     "copy blocks": ("copy_blocks:_copy_blocks_kernel", "*i32 *i32 i32 i32", {"BLOCK": 1024}, 4),
-    "rank tiles": (
-        "draft_choice:_rank_tiles_kernel",
+    "group tiles": (
+        "draft_candidates:group_tiles_kernel",
         "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 i32 i32",
-        {"TILE": 1024, "RANKED": 64, "NOISY": 16, "WHOLE": True, "OVERLAP": True},
+        {"TILE": 1024, "GROUP": 32, "WHOLE": True, "OVERLAP": True},
         4,
     ),
     "choose drafts": (
         "draft_choice:_choose_kernel",
         "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 *i32 *i64 i32 i32 i32",
-        {"TILES": 16, "RANKED": 64, "NOISY": 16, "KEPT": 32, "OUTCOMES": 9, "OVERLAP": True},
+        {"TILE": 1024, "GROUP": 32, "TILES": 16, "GROUPS": 64, "RANKED": 16, "NOISY": 16}
+        | {"KEPT": 16, "OUTCOMES": 9, "SORT": True, "OVERLAP": True},
         8,
     ),
     "merge": (
@@ -148,7 +149,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         "row_limits:_row_limits_kernel",
         "*bf16 *i32 *fp32 *fp32 *fp32 *bf16 *fp32 i32 i32 i32 i32 i32 i32",
         SIZES | {"PARTS": 8, "OVERLAP": True},
-        16,
+        8,
     ),
     "linear": (
         "linear:_few_rows_linear_kernel",
