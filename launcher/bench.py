@@ -11,7 +11,7 @@ from itertools import cycle, islice
 import grpc
 
 from launcher.bench_report import BenchReport, Sample
-from launcher.client import chat_prompt, in_our_words
+from launcher.client import authorization, chat_prompt, in_our_words
 from launcher.prompt_file import Prompt
 from launcher.request_options import RequestOptions, make_request
 from slipstream.wire.channel import open_channel
@@ -73,7 +73,7 @@ class Caller:
         self._stub = stub
         self._target = options.target
         self._timeout = options.timeout
-        self._metadata = (("authorization", f"Bearer {options.api_key}"),) if options.api_key else ()
+        self._metadata = authorization(options.api_key)
 
     async def connect(self, channel: grpc.aio.Channel) -> None:
         """So that the first request is measured like the others. Raises Unavailable if nobody is there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import grpc
 
@@ -14,6 +15,8 @@ from slipstream.wire.channel import open_blocking_channel
 from slipstream.wire.tls import ClientTls
 from slipstream.wire.v1 import generation_pb2 as pb
 from slipstream.wire.v1 import generation_pb2_grpc as rpc
+
+_NOBODY_THERE: Final = ("failed to connect", "errors resolving")
 
 
 @dataclass(slots=True)
@@ -47,7 +50,7 @@ class Client:
     def __init__(self, channel: grpc.Channel, target: str, api_key: str = "") -> None:
         self._target = target
         self._stub = rpc.GenerationStub(channel)
-        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+        self._metadata = authorization(api_key)
 
     def generate(self, request: pb.GenerateRequest, deadline_seconds: float) -> Iterator[pb.GenerateResponse]:
         """Leaving the iteration early cancels the call."""
@@ -60,10 +63,17 @@ class Client:
             call.cancel()
 
 
+def authorization(api_key: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that shows a key. Raises ValueError, not naming it, if none can be such."""
+    if not (api_key.isascii() and (api_key.isprintable() or not api_key)):
+        raise ValueError("the API key holds what no key can; it must be printable ASCII characters")
+    return (("authorization", f"Bearer {api_key}"),) if api_key else ()
+
+
 def in_our_words(error: grpc.RpcError, target: str) -> Exception:
     """What a failed call to the gateway at `target` means; what gRPC says of a connection helps nobody."""
     text = error.details() or error.code().name
-    if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith("failed to connect"):
+    if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith(_NOBODY_THERE):
         return Unavailable(
             f"no gateway answers at {target}; `slipstream up` starts one, --target names another, --tls-ca is for one "
             "that speaks TLS only"

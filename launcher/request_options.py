@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from google.protobuf.descriptor import FieldDescriptor
+
+from slipstream.errors import quoted
 from slipstream.wire.v1 import exchange_pb2
 from slipstream.wire.v1 import generation_pb2 as pb
+
+MAX_TOKEN_ID: Final = (1 << 31) - 1
+_RANGES: Final = {FieldDescriptor.TYPE_UINT32: (1 << 32) - 1, FieldDescriptor.TYPE_UINT64: (1 << 64) - 1}  # from 0 on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,10 +44,11 @@ class RequestOptions:
 
 
 def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateRequest:
-    """Raises ValueError for a number that the protocol cannot say, such as a negative top_k."""
+    """Raises ValueError, naming it, for a number that the protocol cannot say, such as a negative top_k."""
+    _check_ranges(options)
     return pb.GenerateRequest(
-        model=options.model,
         prompt=prompt,
+        model=options.model,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -65,6 +73,13 @@ def make_request(prompt: pb.Prompt, options: RequestOptions) -> pb.GenerateReque
     )
 
 
+def _check_ranges(options: RequestOptions) -> None:
+    for field in pb.GenerateRequest.DESCRIPTOR.fields:
+        value, most = getattr(options, field.name, None), _RANGES.get(field.type)
+        if most is not None and isinstance(value, int) and not 0 <= value <= most:
+            raise ValueError(f"{field.name} is {quoted(value)}; it must be a whole number in 0..{most}")
+
+
 def biases(texts: Sequence[str]) -> tuple[tuple[int, float], ...]:
     """From `token id=bias` each."""
     return tuple(_bias(text) for text in texts)
@@ -78,13 +93,20 @@ def words(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
 def _bias(text: str) -> tuple[int, float]:
     token_id, _, bias = text.partition("=")
     try:
-        return int(token_id), float(bias)
+        return _token_id(token_id), float(bias)
     except ValueError:
         raise ValueError(f"logit bias {text!r} is no token id and bias; write it as 198=-5") from None
 
 
 def _word(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(token_id) for token_id in text.split(","))
+        return tuple(_token_id(token_id) for token_id in text.split(","))
     except ValueError:
         raise ValueError(f"bad word {text!r} is no list of token ids; write it as 198,284") from None
+
+
+def _token_id(text: str) -> int:
+    token_id = int(text)
+    if not 0 <= token_id <= MAX_TOKEN_ID:
+        raise ValueError(f"token id {token_id} is out of range")
+    return token_id

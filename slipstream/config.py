@@ -40,6 +40,8 @@ class EngineConfig:
             path = getattr(self, name)
             if path is not None and not path.exists():
                 raise ValueError(f"{name} is {path}, which does not exist; give a folder or a .gguf file")
+            if path is not None and path.is_file() and path.suffix != ".gguf":
+                raise ValueError(f"{name} is {path}, a file; give a folder or a .gguf file")
         if self.widen and self.widen not in WIDE_SHAPES:
             raise ValueError(f"widen is {self.widen!r}; it must be one of {', '.join(WIDE_SHAPES)}, or empty")
         if self.dtype not in DTYPES:

@@ -30,3 +30,6 @@ def test_a_value_out_of_range_is_named(tmp_path: Path, field: str, value: Any) -
 def test_a_checkpoint_that_does_not_exist_is_named(tmp_path: Path, field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} is .*nowhere, which does not exist"):
         EngineConfig(**{"model": tmp_path, field: tmp_path / "nowhere"})
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match=f"{field} is .*notes.txt, a file; give a folder"):
+        EngineConfig(**{"model": tmp_path, field: tmp_path / "notes.txt"})

@@ -35,7 +35,7 @@ Logprobs = Annotated[
     int | None, typer.Option(help="Log probabilities of the output, and so many likeliest tokens beside each.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document in place of what people read.")]
-Timeout = Annotated[float, typer.Option(help="Seconds, of one answer.")]
+Timeout = Annotated[float, typer.Option(help="Seconds, of one answer.", min=0.001, max=1e6)]
 
 
 def fetch_default_model() -> Path:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+from slipstream.errors import quoted
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_KINDS = ("default", "linear", "llama3")
+MAX_SIZE: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +28,12 @@ class RopeConfig:
     def __post_init__(self) -> None:
         if self.kind not in ROPE_KINDS:
             raise ValueError(f"rope scaling {self.kind!r} is not supported; it must be one of {', '.join(ROPE_KINDS)}")
+        for name in ("theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"rope: {name} is {getattr(self, name)}; it must be > 0")
+        if self.low_freq_factor >= self.high_freq_factor:
+            high = self.high_freq_factor
+            raise ValueError(f"rope: low_freq_factor is {self.low_freq_factor}; it must be < {high}, high_freq_factor")
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> RopeConfig:
@@ -68,8 +78,10 @@ class ModelConfig:
             raise ValueError(f"model_type is {self.model_type!r}; it must be one of {', '.join(MODEL_TYPES)}")
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads")
         for name in (*sizes, "head_dim", "max_position_embeddings"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
+            if not 1 <= getattr(self, name) <= MAX_SIZE:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be in 1..{MAX_SIZE}")
+        if not 0 < self.rms_norm_eps < 1:
+            raise ValueError(f"rms_norm_eps is {self.rms_norm_eps}; it must be in (0, 1)")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads is {self.num_heads}; it must be a multiple of num_kv_heads {self.num_kv_heads}"
@@ -131,4 +143,7 @@ def _end_tokens(config: Mapping[str, Any], generation: Mapping[str, Any]) -> tup
     value = generation.get("eos_token_id", config.get("eos_token_id"))
     if value is None:
         return ()
-    return tuple(value) if isinstance(value, list) else (int(value),)
+    ids = tuple(value) if isinstance(value, list) else (value,)
+    if not all(type(token_id) is int and token_id >= 0 for token_id in ids):
+        raise ValueError(f"eos_token_id is {quoted(value)}; it must be a token id or a list of them")
+    return ids

@@ -64,6 +64,8 @@ def _round(
 
 def _rewrite(checkpoint: SafetensorsCheckpoint, dst: Path, change: Change) -> None:
     """Copies the folder, passing every tensor through `change`; the weights become one file."""
+    if dst.exists() and (not dst.is_dir() or dst.samefile(checkpoint.path)):
+        raise ValueError(f"target is {dst}; it must be a folder to make, other than the model's own")
     changed = ((name, change(name, tensor)) for name, _, tensor in checkpoint.tensors())
     weights = {name: tensor.contiguous() for name, tensor in changed if tensor is not None}
     dst.mkdir(parents=True, exist_ok=True)

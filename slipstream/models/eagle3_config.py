@@ -72,6 +72,8 @@ class Eagle3Config:
             raise ValueError(f"architectures is {config.get('architectures')}; an EAGLE-3 head's is [{ARCHITECTURE!r}]")
         layer = ModelConfig.from_hf({"model_type": "llama", **config, "tie_word_embeddings": False})
         eagle = config.get("eagle_config") or {}
+        if not isinstance(eagle, Mapping):
+            raise ValueError(f"eagle_config is {eagle!r}; it must be an object")
         return cls(
             layer=layer,
             draft_vocab_size=int(config.get("draft_vocab_size") or layer.vocab_size),

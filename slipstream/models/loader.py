@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from slipstream.errors import CheckpointError
-from slipstream.models.checkpoint import Checkpoint, SafetensorsCheckpoint
+from slipstream.models.checkpoint import Checkpoint, SafetensorsCheckpoint, StoredTensor
 from slipstream.models.config import ModelConfig
-from slipstream.models.draft_checkpoint import DraftCheckpoint, draft_tokens, is_draft_folder, target_folder
+from slipstream.models.draft_checkpoint import SHARED, DraftCheckpoint, draft_tokens, is_draft_folder, target_folder
 from slipstream.models.llama import LlamaModel
 from slipstream.models.placement import place
 from slipstream.models.weight_names import IGNORED_SUFFIXES, weight_slots
@@ -91,8 +91,20 @@ def _fill(model: LlamaModel, checkpoint: Checkpoint) -> None:
         if slot is None:
             raise CheckpointError(f"{file}: tensor {name} is not part of a {model.config.model_type} model")
         if tuple(tensor.shape) != slot.shape:
-            raise CheckpointError(f"{file}: tensor {name} has shape {list(tensor.shape)}, not {list(slot.shape)}")
-        place(parameters[slot.parameter], slot, tensor, model.ranks.shard)
+            raise CheckpointError(_misfit(checkpoint, name, file, tensor, slot.shape))
+        try:
+            place(parameters[slot.parameter], slot, tensor, model.ranks.shard)
+        except ValueError as error:
+            raise CheckpointError(f"{file}: tensor {name} {error}") from error
         missing.discard(name)
     if missing:
         raise CheckpointError(f"{checkpoint.path}: tensor {min(missing)} is missing ({len(missing)} in all)")
+
+
+def _misfit(checkpoint: Checkpoint, name: str, file: Path, tensor: StoredTensor, shape: tuple[int, ...]) -> str:
+    if isinstance(checkpoint, DraftCheckpoint) and name in SHARED:
+        return (
+            f"{checkpoint.path}: is a draft for a target whose {name} is {list(shape)}; "
+            f"that of {file} is {list(tensor.shape)}, so it is no draft for this target"
+        )
+    return f"{file}: tensor {name} has shape {list(tensor.shape)}, not {list(shape)}"

@@ -16,9 +16,12 @@ def place(
     tensor: StoredTensor,  # of the slot's shape
     shard: Shard,
 ) -> None:
-    """Copies the rank's part, and reads no more of the tensor than that; where it has run out, zeros follow."""
+    """Copies the rank's part, and reads no more of the tensor than that; where it has run out, zeros follow.
+
+    Raises ValueError if these are no weights as they are computed with.
+    """
     if not slot.piece:
-        parameter[slot.start : slot.start + slot.shape[0]].copy_(tensor[(slice(None),)])
+        parameter[slot.start : slot.start + slot.shape[0]].copy_(_weights(tensor, (slice(None),)))
         return
     rows = slot.piece if slot.axis == 0 else slot.shape[0]
     target = parameter[slot.start : slot.start + rows]
@@ -26,5 +29,12 @@ def place(
     length = min(slot.piece, slot.shape[slot.axis] - first)
     if length:
         part = (slice(None),) * slot.axis + (slice(first, first + length),)
-        target.narrow(slot.axis, 0, length).copy_(tensor[part])
+        target.narrow(slot.axis, 0, length).copy_(_weights(tensor, part))
     target.narrow(slot.axis, length, slot.piece - length).zero_()
+
+
+def _weights(tensor: StoredTensor, part: tuple[slice, ...]) -> torch.Tensor:
+    weights = tensor[part]
+    if not weights.is_floating_point() or weights.element_size() < 2:
+        raise ValueError(f"is {weights.dtype}, of a quantised model; give one in bfloat16, float16 or float32")
+    return weights

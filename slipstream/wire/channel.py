@@ -24,21 +24,27 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+def _usable(target: str) -> str:
+    if not target:
+        raise ValueError("an address is empty; it must be host:port")
+    return target
+
+
 def open_channel(target: str, tls: ClientTls | None = None, *, server_name: str = "") -> grpc.aio.Channel:
     """A channel to `host:port`. Connects when first used and, after a loss, again within about a second.
 
     `server_name`: what the server's certificate must name, if that is not `host`.
     """
     if tls is None:
-        return grpc.aio.insecure_channel(target, options=CLIENT_OPTIONS)
-    return grpc.aio.secure_channel(target, tls.credentials(), options=(*CLIENT_OPTIONS, *_named(server_name)))
+        return grpc.aio.insecure_channel(_usable(target), options=CLIENT_OPTIONS)
+    return grpc.aio.secure_channel(_usable(target), tls.credentials(), options=(*CLIENT_OPTIONS, *_named(server_name)))
 
 
 def open_blocking_channel(target: str, tls: ClientTls | None = None) -> grpc.Channel:
     """The same for programs without an event loop."""
     if tls is None:
-        return grpc.insecure_channel(target, options=CLIENT_OPTIONS)
-    return grpc.secure_channel(target, tls.credentials(), options=CLIENT_OPTIONS)
+        return grpc.insecure_channel(_usable(target), options=CLIENT_OPTIONS)
+    return grpc.secure_channel(_usable(target), tls.credentials(), options=CLIENT_OPTIONS)
 
 
 def _named(server_name: str) -> tuple[tuple[str, str], ...]:

@@ -99,3 +99,15 @@ def test_a_gateway_that_says_no_lengths_loses_colour_only() -> None:
 def test_a_chat_prompt_may_have_a_system_message() -> None:
     roles = [message.role for message in chat_prompt("hi", "be brief").chat.messages]
     assert roles == ["system", "user"]
+
+
+@pytest.mark.parametrize("key", ["käse", "a\nb"])
+def test_what_can_be_no_key_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(ValueError, match="printable ASCII") as refused, connect("127.0.0.1:1", key):
+        pass
+    assert key not in str(refused.value)
+
+
+def test_an_address_must_be_one() -> None:
+    with pytest.raises(ValueError, match="host:port"), connect(""):
+        pass

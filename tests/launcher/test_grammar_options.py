@@ -26,5 +26,8 @@ def test_two_of_them_are_refused_by_name() -> None:
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(ValueError, match=r"--json-schema is .*nowhere, which cannot be read: No such file"):
         GrammarOptions(json_schema=tmp_path / "nowhere").read()
+    (tmp_path / "bytes").write_bytes(b"a\xff")
+    with pytest.raises(ValueError, match=r"--grammar is .*bytes, which is no text: .* at byte 1"):
+        GrammarOptions(ebnf=tmp_path / "bytes").read()

@@ -22,9 +22,17 @@ def test_greedy_is_said_and_not_left_to_the_default() -> None:
     assert request.HasField("seed")
 
 
-def test_a_number_that_the_protocol_cannot_say_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="-1"):
-        make_request(ONCE, RequestOptions(top_k=-1))
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (RequestOptions(top_k=-1), r"top_k is -1; it must be a whole number in 0\.\.4294967295"),
+        (RequestOptions(n=1 << 40), "n is 1099511627776; it must be"),
+        (RequestOptions(seed=-1), r"seed is -1; it must be a whole number in 0\.\.18446744073709551615"),
+    ],
+)
+def test_a_number_that_the_protocol_cannot_say_is_named_with_its_range(options: RequestOptions, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make_request(ONCE, options)
 
 
 def test_token_rules_are_read_from_the_way_they_are_written() -> None:
@@ -35,7 +43,7 @@ def test_token_rules_are_read_from_the_way_they_are_written() -> None:
     assert request.min_tokens == 3
 
 
-@pytest.mark.parametrize("text", ["198", "a=1", "198=", ""])
+@pytest.mark.parametrize("text", ["198", "a=1", "198=", "", "99999999999=1", "-1=1"])
 def test_a_bias_that_is_none_is_named_with_how_to_write_it(text: str) -> None:
     with pytest.raises(ValueError, match=f"logit bias '{text}' .* write it as 198=-5"):
         biases([text])

@@ -61,6 +61,13 @@ def test_a_window_counts_only_where_the_family_uses_it() -> None:
         ({"num_key_value_heads": 3}, "multiple of num_kv_heads 3"),
         ({"vocab_size": 0}, "vocab_size is 0"),
         ({"head_dim": 15}, "head_dim is 15"),
+        ({"vocab_size": 1e30}, "vocab_size is 1000000000000000019884624838656; it must be in"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+        ({"rope_theta": -1}, "theta is -1.0; it must be > 0"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0.0"),
+        ({"rope_scaling": {"rope_type": "llama3", "high_freq_factor": 1}}, "low_freq_factor is 1.0; it must be <"),
+        ({"eos_token_id": [2, None]}, r"eos_token_id is \[2, None\]; it must be a token id"),
+        ({"eos_token_id": "2"}, "eos_token_id is '2'"),
     ],
 )
 def test_an_unsupported_value_is_named(change: dict[str, object], message: str) -> None:

@@ -49,3 +49,13 @@ def test_rounded_matrices_have_few_values_per_group_and_stay_close(tmp_path: Pat
 def test_senseless_bits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bits is 0"):
         round_weights(tmp_path, tmp_path / "dst", bits=0)
+
+
+def test_a_model_is_never_written_over_itself_nor_over_a_file(tmp_path: Path) -> None:
+    source, file = make_checkpoint(tmp_path / "source"), tmp_path / "file"
+    file.touch()
+    before = (source / "model.safetensors").read_bytes()
+    for target in (source, tmp_path / "file"):
+        with pytest.raises(ValueError, match="a folder to make, other than the model's own"):
+            truncate_layers(source, target, 1)
+    assert (source / "model.safetensors").read_bytes() == before

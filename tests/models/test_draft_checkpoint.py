@@ -103,6 +103,14 @@ def test_tokens_outside_the_vocabulary_are_refused(target: Path, draft: Path) ->
         load_model(draft, torch.float32, CPU, target=target)
 
 
+def test_a_target_that_the_draft_was_not_made_for_is_no_fault_of_the_targets(draft: Path, tmp_path: Path) -> None:
+    other = make_checkpoint(tmp_path / "other", hidden=64)
+    with pytest.raises(
+        CheckpointError, match=r"draft: is a draft for a target whose .* is \[320, 32\]; that of .*other"
+    ):
+        load_model(draft, torch.float32, CPU, target=other)
+
+
 def test_an_unknown_format_is_refused(target: Path, draft: Path) -> None:
     config = json.loads((draft / "config.json").read_text())
     config["slipstream_draft"]["format"] = "int3"

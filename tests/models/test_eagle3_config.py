@@ -38,6 +38,7 @@ def test_a_head_without_auxiliary_states_takes_the_last_one() -> None:
         ({"draft_vocab_size": 321}, "draft_vocab_size is 321; it must be in 1..320"),
         ({"attention_bias": True}, "an EAGLE-3 head has no biases"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2]}}, "it must name 3 layers"),
+        ({"eagle_config": 5}, "eagle_config is 5; it must be an object"),
         ({"target_hidden_size": -1}, "target_hidden_size is -1"),
     ],
 )

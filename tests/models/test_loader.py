@@ -61,6 +61,14 @@ def test_a_tensor_that_the_model_does_not_have_is_refused(tmp_path: Path) -> Non
         load(tmp_path)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn])
+def test_weights_of_a_quantised_model_are_refused(tmp_path: Path, dtype: torch.dtype) -> None:
+    make_checkpoint(tmp_path)
+    rewrite(tmp_path, **{"lm_head/weight": torch.ones(320, 32).to(dtype)})
+    with pytest.raises(CheckpointError, match=rf"lm_head.weight is {dtype}, of a quantised model"):
+        load(tmp_path)
+
+
 def test_copies_of_what_is_known_are_ignored(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, tie_word_embeddings=True)
     rewrite(tmp_path, **{"lm_head/weight": torch.ones(320, 32), "model/rotary_emb/inv_freq": torch.ones(4)})
