@@ -44,6 +44,7 @@ class Services:
     max_num_seqs: int = 64
     max_model_len: int = 0
     kv_memory_mib: int = 512
+    tensor_parallel_size: int = 1
     trace: Path | None = None  # where the verifier writes its timeline
     drafters: tuple[Drafter, ...] = ()
     placement: str = SEPARATE
@@ -112,6 +113,7 @@ def verifier_options(services: Services) -> list[str]:
     options += ["--max-num-seqs", str(services.max_num_seqs), "--kv-memory-mib", str(services.kv_memory_mib)]
     options += ["--num-threads", str(services.num_threads), "--max-model-len", str(services.max_model_len)]
     options += ["--no-ngram-fallback"]
+    options += ["--tensor-parallel-size", str(services.tensor_parallel_size)]
     head = next((drafter.model for drafter in services.drafters if drafter.proposer == "eagle3"), None)
     options += ["--features", str(head)] if head is not None else []
     options += ["--trace", str(services.trace)] if services.trace is not None else []

@@ -22,6 +22,7 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drafter-cores", default="", help="those of a drafter on a CPU, as taskset names them")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--widen", default="")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1, help="GPUs of the verifier")
     parser.add_argument("--kv-memory-mib", type=int, default=512)
     parser.add_argument("--drafter-kv-memory-mib", type=int, default=512)
     parser.add_argument("--max-model-len", type=int, default=0)
@@ -50,7 +51,7 @@ def asked_services(asked: argparse.Namespace, scratch: Path, max_num_seqs: int) 
     return Services(
         model=asked.model, device=asked.device, dtype=asked.dtype, widen=asked.widen, num_threads=asked.threads,
         kv_memory_mib=asked.kv_memory_mib, max_model_len=asked.max_model_len, max_num_seqs=max_num_seqs,
-        trace=asked.trace, drafters=drafters, placement=asked.placement,
+        tensor_parallel_size=asked.tensor_parallel_size, trace=asked.trace, drafters=drafters, placement=asked.placement,
     )  # fmt: skip
 
 
