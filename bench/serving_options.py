@@ -51,7 +51,8 @@ def asked_services(asked: argparse.Namespace, scratch: Path, max_num_seqs: int) 
     return Services(
         model=asked.model, device=asked.device, dtype=asked.dtype, widen=asked.widen, num_threads=asked.threads,
         kv_memory_mib=asked.kv_memory_mib, max_model_len=asked.max_model_len, max_num_seqs=max_num_seqs,
-        tensor_parallel_size=asked.tensor_parallel_size, trace=asked.trace, drafters=drafters, placement=asked.placement,
+        tensor_parallel_size=asked.tensor_parallel_size, trace=asked.trace, drafters=drafters,
+        placement=asked.placement,
     )  # fmt: skip
 
 
