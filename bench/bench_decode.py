@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--widen", default="8b", help="empty: the small model as it is")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--trace", action="store_true", help="write build/trace.json, and say where the gaps go")
+    parser.add_argument("--apart", action="store_true", help="launch each step once the one before it has ended")
     parser.add_argument("--prefill", type=int, default=0, help="a prompt of so many tokens beside 8 decoding streams")
     arguments = parser.parse_args()
     max_model_len = 1024 + arguments.prefill
@@ -130,6 +131,7 @@ def main() -> None:
         options += ["--kv-memory-mib", "6000" if arguments.device != "cpu" else "64"]
         front = ["--tenants", str(tenants), "--log-level", "warning"]
         options += ["--trace", str(TRACE)] if arguments.trace else []
+        options += ["--no-launch-ahead"] if arguments.apart else []
         with (
             service("verifier_svc", *options, seconds=90) as verifier,
             service("gateway", *front, "--verifier", verifier, seconds=30) as gateway,

@@ -68,17 +68,23 @@ class NoCapture:
         return run
 
 
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    launches = Counter[str]()
+    with counted_kernels(launches), CountedOperations(launches):
+        yield launches
+
+
 @torch.inference_mode()
 def step_launches(config: ModelConfig, bucket: Bucket, *, needs: Needs = Needs.MATCH, ahead: bool) -> Counter[str]:
     """Launches of one step, by name."""
-    launches = Counter[str]()
     with torch.device("meta"):
         model = LlamaModel(config, torch.bfloat16)
     cache = KVCache(config, 32 * 40, BLOCK_SIZE, torch.bfloat16, torch.device("meta"))
     runner = GraphRunner(model, cache, MAX_MODEL_LEN, buckets=[bucket], capture=NoCapture())
     if ahead:
         runner.follow_steps()
-    with counted_kernels(launches), CountedOperations(launches):
+    with counted() as launches:
         runner._step(bucket, False, needs)()
     return launches
 
