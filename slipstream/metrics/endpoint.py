@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,6 +15,7 @@ from slipstream.metrics.instruments import Instrument
 from slipstream.version import version
 
 MAX_PORT = 65535
+SILENT_SECONDS: Final = 10.0  # each connection has a thread; one that says nothing loses it
 
 
 class _Exporter(Collector):
@@ -54,6 +56,7 @@ async def shown(service: str, listen: str, instruments: Iterable[Instrument]) ->
         server, thread = start_http_server(port, host, make_registry(service, instruments))
     except OSError as error:
         raise OSError(f"cannot show metrics on {listen}: {error.strerror}; give a free port of this machine") from error
+    server.RequestHandlerClass = _impatient(server.RequestHandlerClass, SILENT_SECONDS)
     address = f"{host}:{server.server_port}"
     print(f"METRICS {service} {address}", flush=True)
     try:
@@ -62,6 +65,19 @@ async def shown(service: str, listen: str, instruments: Iterable[Instrument]) ->
         await asyncio.to_thread(server.shutdown)
         server.server_close()
         thread.join()
+
+
+def _impatient(handler: Any, seconds: float) -> Any:
+    """The same that ends what stays silent or breaks, and writes no traceback of it."""
+
+    class Impatient(handler):  # type: ignore[misc]  # the library's class has no public name
+        timeout = seconds
+
+        def handle(self) -> None:
+            with suppress(OSError):
+                super().handle()
+
+    return Impatient
 
 
 def _split(listen: str) -> tuple[str, int]:

@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from slipstream.metrics import endpoint
 from slipstream.metrics.endpoint import check_address, shown
 from slipstream.metrics.instruments import Counter
 
@@ -38,6 +39,19 @@ async def test_nothing_is_left_at_the_end_and_the_port_is_free_again() -> None:
     async with shown("verifier", address, []):
         await fetch(address)
     assert threading.active_count() <= before + 1  # the loop's own pool may have started
+
+
+async def test_who_says_nothing_loses_its_thread_and_nobody_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(endpoint, "SILENT_SECONDS", 0.2)
+    async with shown("verifier", "127.0.0.1:0", []) as address:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        assert "slipstream_build_info" in await fetch(address)
+    assert capsys.readouterr().err == ""
 
 
 async def test_an_empty_address_serves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
