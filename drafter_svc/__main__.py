@@ -21,7 +21,7 @@ _TargetModel = Annotated[
     typer.Option(help="Folder of the target, for a stored draft or an EAGLE-3 head; a draft finds it by name."),
 ]
 _AdaptersDir = Annotated[
-    Path | None, typer.Option(help="Directory of the adapters that may be loaded at run time; without it none.")
+    Path | None, typer.Option(help="Directory of adapters that may be loaded at run time; without it none may.")
 ]
 _MaxBranches = Annotated[
     int, typer.Option(help="Most outcomes of a pass drafted for ahead; 0: verifier and drafter take turns.")
@@ -58,16 +58,20 @@ def main(
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences open at once.")] = 64,
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_rows: Annotated[int, typer.Option(help="Most paths drafted in one step; 0: 16 on a CPU, else 64.")] = 0,
-    max_prefill_tokens: Annotated[int, typer.Option(help="Prompt tokens per step while others are drafted for.")] = 128,
+    max_prefill_tokens: Annotated[
+        int, typer.Option(help="Most prompt tokens per step while other sequences are drafted for.")
+    ] = 128,
     max_branches: _MaxBranches = MOST_BRANCHES,
     most_ahead: _MostAhead = MANY,
     stop_below: _StopBelow = 0.0,
-    num_kept: Annotated[int, typer.Option(help="Tokens that the law of a draft token keeps.")] = 32,
+    num_kept: Annotated[int, typer.Option(help="Tokens that a draft token's law keeps.")] = 32,
     loop_steps: _LoopSteps = 6,
     draft_step: _DraftStep = "auto",
     adapters_dir: _AdaptersDir = None,
-    adapter: Annotated[list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to begin with.")] = None,
-    max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is taken for all.")] = 4,
+    adapter: Annotated[
+        list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to load at the start; repeatable.")
+    ] = None,
+    max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is reserved for all.")] = 4,
     max_adapter_rank: Annotated[int, typer.Option(help="Highest rank of an adapter.")] = 16,
     num_threads: command_line.NumThreads = 1,
     tls_cert: command_line.TlsCert = None,

@@ -36,12 +36,12 @@ _Verifier = Annotated[
     list[str],
     typer.Option(help="host:port of a verifier, or dns:///name:port for all behind a name; repeat for several."),
 ]
-_Drafter = Annotated[list[str] | None, typer.Option(help="The same of drafters.")]
+_Drafter = Annotated[list[str] | None, typer.Option(help="The same for drafters; repeatable.")]
 _TritonServer = Annotated[
     str, typer.Option(help="host:port of an NVIDIA Triton Inference Server whose model may draft (docs/operations.md).")
 ]
 _TenantsFile = Annotated[
-    Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it all may call.")
+    Path | None, typer.Option(help="tenants.yaml (see gateway/tenants.example.yaml); without it everyone may call.")
 ]
 _RecoverySeconds = Annotated[float, typer.Option(help="How long a running request waits for a verifier to come back.")]
 _HttpListen = Annotated[
@@ -67,20 +67,20 @@ def main(
     tls_cert: command_line.TlsCert = None,
     tls_key: command_line.TlsKey = None,
     tls_client_ca: command_line.TlsClientCa = None,
-    peer_ca: Annotated[Path | None, typer.Option(help="PEM CA of verifiers and drafters; without: no TLS.")] = None,
+    peer_ca: Annotated[Path | None, typer.Option(help="PEM CA of verifiers and drafters; without it no TLS.")] = None,
     peer_cert: Annotated[Path | None, typer.Option(help="PEM certificate shown to verifiers and drafters.")] = None,
     peer_key: Annotated[Path | None, typer.Option(help="PEM key of that certificate.")] = None,
     tritonserver: _TritonServer = "",
-    tritonserver_model: Annotated[str, typer.Option(help="Name of the model there.")] = "",
+    tritonserver_model: Annotated[str, typer.Option(help="Name of the model on that server.")] = "",
     tritonserver_ca: Annotated[
-        Path | None, typer.Option(help="PEM of the CA of its certificate: calls by TLS.")
+        Path | None, typer.Option(help="PEM CA of that server's certificate; without it no TLS.")
     ] = None,
     tenants: _TenantsFile = None,
     recovery_seconds: _RecoverySeconds = 3.0,
-    max_running: Annotated[int, typer.Option(help="Most requests at one time, of all tenants.")] = 256,
-    max_queued: Annotated[int, typer.Option(help="Most requests that wait for a place.")] = 256,
-    max_queued_per_tenant: Annotated[int, typer.Option(help="Most of one tenant's that do.")] = 128,
-    max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of one.")] = 30.0,
+    max_running: Annotated[int, typer.Option(help="Most running requests, of all tenants.")] = 256,
+    max_queued: Annotated[int, typer.Option(help="Most waiting requests, of all tenants.")] = 256,
+    max_queued_per_tenant: Annotated[int, typer.Option(help="Most waiting requests of one tenant.")] = 128,
+    max_queue_seconds: Annotated[float, typer.Option(help="Longest wait of a request, seconds.")] = 30.0,
     http_listen: _HttpListen = "",
     watch_key_sha256: _WatchKey = "",
     metrics_listen: command_line.MetricsListen = "",

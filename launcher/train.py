@@ -10,7 +10,7 @@ import typer
 from launcher import train_options as options
 from launcher.train_lora import lora
 
-app = typer.Typer(no_args_is_help=True, help="Make drafters for a target of yours.")
+app = typer.Typer(no_args_is_help=True, help="Train drafters for a target model.")
 app.command("lora")(lora)
 
 
@@ -28,7 +28,7 @@ def draft_lm(
     chat_batch: options.ChatBatch = 4096,
     length: options.Length = 768,
     train_tokens: options.TrainTokens = 340_000_000,
-    layers: Annotated[int, typer.Option(help="Of the draft.")] = 4,
+    layers: Annotated[int, typer.Option(help="Number of the draft's layers.")] = 4,
     draft_vocab: options.DraftVocab = 12288,
     batch: options.Batch = 64,
     learning_rate: options.LearningRate = 3e-3,
@@ -37,7 +37,7 @@ def draft_lm(
     compiled: options.Compiled = False,
     seed: options.Seed = 0,
 ) -> None:
-    """Distil a small draft LM: the target writes text, the draft learns its distribution."""
+    """Distil a small draft LM: the target writes text, and the draft learns its distribution."""
     from slipstream.training.draft_lm_run import train_draft_lm
     from slipstream.training.material import Places, text_files
     from slipstream.training.settings import ChatSettings, DraftSettings
@@ -67,7 +67,9 @@ def eagle3(
     target: options.Target,
     out: options.Out,
     prompts: options.Prompts,
-    head: Annotated[Path | None, typer.Option(help="Stored head to go on from; else the target's last layer.")] = None,
+    head: Annotated[
+        Path | None, typer.Option(help="Stored head to continue from; default: the target's last layer.")
+    ] = None,
     run: options.Run = Path("run"),
     text: options.Text = None,
     device: options.Device = "cuda",
@@ -77,9 +79,9 @@ def eagle3(
     chat_batch: options.ChatBatch = 4096,
     length: options.Length = 768,
     train_tokens: options.TrainTokens = 120_000_000,
-    unroll_steps: Annotated[int, typer.Option(help="Draft tokens after a commit that it learns to make.")] = 6,
+    unroll_steps: Annotated[int, typer.Option(help="Draft tokens after a commit that the head learns to make.")] = 6,
     draft_vocab: options.DraftVocab = 12288,
-    stored_vocab: Annotated[int, typer.Option(help="Tokens that may be drafted in the end; 0: the same.")] = 0,
+    stored_vocab: Annotated[int, typer.Option(help="Tokens that the stored head may draft; 0: as --draft-vocab.")] = 0,
     batch: options.Batch = 32,
     learning_rate: options.LearningRate = 2e-3,
     loss: options.Loss = "lk_hybrid",
@@ -124,7 +126,7 @@ def pard(
     out: options.Out,
     prompts: options.Prompts,
     draft: Annotated[
-        Path | None, typer.Option(help="Stored draft to go on from; else some of target's layers.")
+        Path | None, typer.Option(help="Stored draft to continue from; default: layers of the target.")
     ] = None,
     run: options.Run = Path("run"),
     text: options.Text = None,
@@ -135,11 +137,11 @@ def pard(
     chat_batch: options.ChatBatch = 4096,
     length: options.Length = 768,
     train_tokens: options.TrainTokens = 120_000_000,
-    layers: Annotated[int, typer.Option(help="Of the draft, without --draft.")] = 4,
+    layers: Annotated[int, typer.Option(help="Number of the draft's layers, without --draft.")] = 4,
     draft_vocab: options.DraftVocab = 12288,
-    parallel: Annotated[int, typer.Option(help="Draft tokens of one pass that it learns to make.")] = 8,
-    mask_weight: Annotated[float, typer.Option(help="Of a mask in the loss; a token's is 1.")] = 0.5,
-    mask_token: Annotated[int, typer.Option(help="Id that stands in their place; no text may hold it.")] = 16,
+    parallel: Annotated[int, typer.Option(help="Draft tokens per pass that the draft learns to make.")] = 8,
+    mask_weight: Annotated[float, typer.Option(help="Weight of a mask in the loss; a token's is 1.")] = 0.5,
+    mask_token: Annotated[int, typer.Option(help="Token id of the mask; no text may hold it.")] = 16,
     batch: options.Batch = 32,
     learning_rate: options.LearningRate = 2e-3,
     loss: options.Loss = "lk_hybrid",
@@ -176,8 +178,8 @@ def pard(
 @app.command()
 def export(
     drafter: Annotated[Path, typer.Argument(help="Folder of a stored draft or EAGLE-3 head.")],
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    target: Annotated[Path | None, typer.Option(help="Its target; found by name if not given.")] = None,
+    out: Annotated[Path, typer.Argument(help="Folder to create.")],
+    target: Annotated[Path | None, typer.Option(help="The drafter's target; default: found by name.")] = None,
 ) -> None:
     """Write a stored drafter as other programs know it."""
     from slipstream.models.eagle3_checkpoint import is_eagle3_folder

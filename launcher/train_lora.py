@@ -11,9 +11,9 @@ from launcher import train_options as options
 
 _Text = Annotated[
     list[Path],
-    typer.Option(help="Of the kind: a .jsonl of `prompt`s to answer, or text to go on with; repeatable."),
+    typer.Option(help="Text of the kind: a .jsonl of `prompt`s, or plain text to continue; repeatable."),
 ]
-_Modules = Annotated[str, typer.Option(help="Which matrices the adapter changes, separated by commas.")]
+_Modules = Annotated[str, typer.Option(help="Matrices that the adapter changes, separated by commas.")]
 
 
 def lora(
@@ -29,10 +29,10 @@ def lora(
     chat_batch: options.ChatBatch = 2048,
     length: options.Length = 512,
     train_tokens: options.TrainTokens = 8_000_000,
-    rank: Annotated[int, typer.Option(help="Of the adapter; a drafter has room for 16 if not told else.")] = 16,
-    alpha: Annotated[float, typer.Option(help="What it adds counts alpha / rank.")] = 32.0,
+    rank: Annotated[int, typer.Option(help="Rank of the adapter; a drafter's default limit is 16.")] = 16,
+    alpha: Annotated[float, typer.Option(help="Scale of the adapter's addition: alpha / rank.")] = 32.0,
     modules: _Modules = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj",
-    held_out: Annotated[int, typer.Option(help="Prompts of the kind that are only measured with.")] = 30,
+    held_out: Annotated[int, typer.Option(help="Prompts kept for measuring and not trained on.")] = 30,
     batch: options.Batch = 32,
     learning_rate: options.LearningRate = 2e-3,
     loss: options.Loss = "lk_hybrid",

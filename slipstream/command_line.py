@@ -13,12 +13,12 @@ import typer
 from slipstream import logs
 from slipstream.config import ALL_REDUCE_METHODS, DTYPES, WIDE_SHAPES
 
-Listen = Annotated[str, typer.Option(help="host:port to serve on; port 0 takes any.")]
+Listen = Annotated[str, typer.Option(help="host:port to serve on; port 0: any free one.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(help=f"One of {', '.join(DTYPES)}.")]
-MaxModelLen = Annotated[int, typer.Option(help="Positions; 0 is what the model has.")]
+MaxModelLen = Annotated[int, typer.Option(help="Context length, tokens; 0: the model's.")]
 BlockSize = Annotated[int, typer.Option(help="Tokens per KV block.")]
-NumKvBlocks = Annotated[int, typer.Option(help="KV blocks; 0 is what --kv-memory-mib holds.")]
+NumKvBlocks = Annotated[int, typer.Option(help="KV blocks; 0: as many as --kv-memory-mib holds.")]
 KvMemoryMib = Annotated[int, typer.Option(help="Memory of the KV cache, MiB.")]
 MaxNumBatchedTokens = Annotated[int, typer.Option(help="Most tokens fed in one step.")]
 NumThreads = Annotated[int, typer.Option(help="CPU threads of the math library.")]
@@ -29,18 +29,20 @@ Widen = Annotated[
     ),
 ]
 CudaGraphs = Annotated[bool, typer.Option(help="On a GPU, replay captured steps; off changes nothing but speed.")]
-GraphMemoryMib = Annotated[int, typer.Option(help="Memory that captured steps may take, MiB.")]
+GraphMemoryMib = Annotated[int, typer.Option(help="Most memory for captured steps, MiB.")]
 TensorParallelSize = Annotated[
-    int, typer.Option(help="Processes of this machine that hold a part of the model each; under torchrun, all of its.")
+    int, typer.Option(help="Number of ranks that share the model: processes of this machine, or all of torchrun.")
 ]
 AllReduce = Annotated[
     str, typer.Option(help=f"How GPUs of one machine add up: {' or '.join(ALL_REDUCE_METHODS)} (NCCL).")
 ]
 LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
-TlsCert = Annotated[Path | None, typer.Option(help="PEM certificate of this server; without it there is no TLS.")]
+TlsCert = Annotated[Path | None, typer.Option(help="PEM certificate of this server; without it no TLS.")]
 TlsKey = Annotated[Path | None, typer.Option(help="PEM key of that certificate.")]
-TlsClientCa = Annotated[Path | None, typer.Option(help="PEM CA: only clients with its certificates are served.")]
+TlsClientCa = Annotated[
+    Path | None, typer.Option(help="PEM CA whose certificates clients must show; without it none is asked for.")
+]
 MetricsListen = Annotated[
     str,
     typer.Option(help="host:port where Prometheus finds metrics (docs/metrics.md); port 0 takes any; empty: nowhere."),

@@ -47,7 +47,7 @@ def main(
     kv_memory_mib: command_line.KvMemoryMib = 512,
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences in the batch.")] = 64,
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
-    max_waiting: Annotated[int, typer.Option(help="Most sequences that queue for a place in the batch.")] = 256,
+    max_waiting: Annotated[int, typer.Option(help="Most sequences that wait for a place in the batch.")] = 256,
     prompt_tokens_beside: PromptTokensBeside = 0,
     launch_ahead: LaunchAhead = True,
     ngram_fallback: NgramFallback = True,

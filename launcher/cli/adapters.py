@@ -15,7 +15,7 @@ from slipstream.wire.tls import client_tls
 
 app = typer.Typer(no_args_is_help=True, help="LoRA adapters of drafters: load, unload, list.")
 
-Name = Annotated[str, typer.Argument(help="As `adapter` in tenants.yaml calls it.")]
+Name = Annotated[str, typer.Argument(help="Name of the adapter, as `adapter` in tenants.yaml has it.")]
 Drafter = Annotated[
     list[str] | None,
     typer.Option(help="host:port, may be given again; without it all that `slipstream up` started behind --target."),

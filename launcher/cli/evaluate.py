@@ -41,13 +41,20 @@ def eval_command(
     tls_ca: options.TlsCa = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
-    num_draft_tokens: Annotated[int, typer.Option("--num-draft-tokens", "-k", help="K; a gateway has its own.")] = 5,
-    num_prompts: Annotated[int, typer.Option(help="Only so many of the prompts; 0: all.", min=0)] = 0,
+    num_draft_tokens: Annotated[
+        int,
+        typer.Option(
+            "--num-draft-tokens", "-k", help="Draft tokens per pass; with --gateway the tenant's policy decides."
+        ),
+    ] = 5,
+    num_prompts: Annotated[int, typer.Option(help="Number of prompts to use; 0: all.", min=0)] = 0,
     max_tokens: options.MaxTokens = 128,
     temperature: options.Temperature = 0.0,
-    coupled: Annotated[bool, typer.Option("--coupled", help="Verify in coupled mode; a gateway has its own.")] = False,
-    chat: Annotated[bool, typer.Option(help="Through the chat template.")] = True,
-    seed: Annotated[int, typer.Option(help="Of every prompt.", min=0, max=(1 << 64) - 1)] = 0,
+    coupled: Annotated[
+        bool, typer.Option("--coupled", help="Verify in coupled mode; with --gateway the tenant's policy decides.")
+    ] = False,
+    chat: Annotated[bool, typer.Option(help="Apply the chat template.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of every prompt.", min=0, max=(1 << 64) - 1)] = 0,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="bfloat16, float32 or float16.")] = "bfloat16",
     num_threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,

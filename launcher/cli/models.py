@@ -22,9 +22,9 @@ def fetch() -> None:
 @app.command()
 def derive(
     source: Annotated[Path, typer.Argument(help="The target's checkpoint folder.")],
-    target: Annotated[Path, typer.Argument(help="The folder to make.")],
+    target: Annotated[Path, typer.Argument(help="Folder to create.")],
     layers: Annotated[int, typer.Option(help="Keep the first N layers.")] = 0,
-    bits: Annotated[int, typer.Option(help="Round linear weights to so many bits.")] = 0,
+    bits: Annotated[int, typer.Option(help="Round linear weights to this many bits.")] = 0,
 ) -> None:
     """Make a draft model of a target: fewer layers, or coarser weights."""
     if bool(layers) == bool(bits):

@@ -16,26 +16,26 @@ from slipstream import config
 
 DEFAULT_GATEWAY: Final = DEFAULT_LISTEN
 
-Target = Annotated[str, typer.Option(help="The gateway.")]
+Target = Annotated[str, typer.Option(help="host:port of the gateway.")]
 ApiKey = Annotated[str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="The tenant's key.")]
 TlsCa = Annotated[
-    Path | None, typer.Option(envvar="SLIPSTREAM_TLS_CA", help="PEM CA of the gateway; without it there is no TLS.")
+    Path | None, typer.Option(envvar="SLIPSTREAM_TLS_CA", help="PEM CA of the gateway; without it no TLS.")
 ]
 TlsCert = Annotated[Path | None, typer.Option(envvar="SLIPSTREAM_TLS_CERT", help="PEM certificate to show.")]
 TlsKey = Annotated[Path | None, typer.Option(envvar="SLIPSTREAM_TLS_KEY", help="PEM key of that certificate.")]
-Model = Annotated[str, typer.Option(help="The model; empty if the gateway serves one.")]
+Model = Annotated[str, typer.Option(help="Model name; may be empty if the gateway serves one model.")]
 System = Annotated[str, typer.Option(help="System message of a chat.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 TopK = Annotated[int, typer.Option(help="0 keeps every token.")]
 TopP = Annotated[float, typer.Option(help="1 keeps every token.")]
 MinP = Annotated[float, typer.Option(help="0 keeps every token.")]
-MaxTokens = Annotated[int, typer.Option(help="Of one answer.")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same text.")]
+MaxTokens = Annotated[int, typer.Option(help="Most tokens of one answer.")]
+Seed = Annotated[int | None, typer.Option(help="Seed; the same seed gives the same text.")]
 Logprobs = Annotated[
-    int | None, typer.Option(help="Log probabilities of the output, and so many likeliest tokens beside each.")
+    int | None, typer.Option(help="Log probabilities of the output, with this many likeliest tokens each.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document in place of what people read.")]
-Timeout = Annotated[float, typer.Option(help="Seconds, of one answer.", min=0.001, max=1e6)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Timeout = Annotated[float, typer.Option(help="Longest time for one answer, seconds.", min=0.001, max=1e6)]
 
 
 def fetch_default_model() -> Path:

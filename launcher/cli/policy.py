@@ -16,7 +16,7 @@ from gateway.policy.schema import policy_schema
 from gateway.policy.tenants import Tenant, Tenants, load_tenants
 from launcher.cli.options import AsJson
 
-app = typer.Typer(no_args_is_help=True, help="Look at tenants.yaml: who may call, and how text is drafted.")
+app = typer.Typer(no_args_is_help=True, help="Inspect tenants.yaml: who may call, and how text is drafted.")
 
 
 @app.command()

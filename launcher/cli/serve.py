@@ -24,7 +24,7 @@ from launcher.up import run_up
 from slipstream.config import DTYPES, runtime_dir
 
 app = typer.Typer()
-configs = typer.Typer(no_args_is_help=True, help="Look at slipstream.yaml.")
+configs = typer.Typer(no_args_is_help=True, help="Inspect slipstream.yaml.")
 app.add_typer(configs, name="config")
 
 
@@ -34,8 +34,8 @@ def up(
         Path | None, typer.Option(help="Topology file; ./slipstream.yaml if it is there and no model is given.")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Target checkpoint; the default model if not given.")] = None,
-    draft_model: Annotated[Path | None, typer.Option(help="Draft checkpoint; no drafter runs without.")] = None,
-    tenants: Annotated[Path | None, typer.Option(help="tenants.yaml; everyone may call without.")] = None,
+    draft_model: Annotated[Path | None, typer.Option(help="Draft checkpoint; without it no drafter runs.")] = None,
+    tenants: Annotated[Path | None, typer.Option(help="tenants.yaml; without it everyone may call.")] = None,
     dtype: Annotated[str | None, typer.Option(help=f"One of {', '.join(DTYPES)}; bfloat16 if not given.")] = None,
     listen: Annotated[
         str | None,
@@ -45,10 +45,16 @@ def up(
         str | None,
         typer.Option(help=f"The gateway's OpenAI-compatible API; empty: none. Without a file {DEFAULT_HTTP_LISTEN}."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Verifier's CPU threads; 0 is all that are free.")] = None,
-    kv_memory: Annotated[str | None, typer.Option(help="Verifier's KV cache, such as 512MiB or 4GiB.")] = None,
-    max_model_len: Annotated[int | None, typer.Option(help="Verifier's positions; 0 is what the model has.")] = None,
-    max_num_seqs: Annotated[int | None, typer.Option(help="Most sequences at one time, verifier and drafter.")] = None,
+    threads: Annotated[int | None, typer.Option(help="The verifier's CPU threads; 0: all that are free.")] = None,
+    kv_memory: Annotated[
+        str | None, typer.Option(help="Size of the verifier's KV cache, such as 512MiB or 4GiB.")
+    ] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(help="The verifier's context length, tokens; 0: the model's.")
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(help="Most sequences at one time, in verifier and drafter.")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show running requests and their text on a web page; its address has a key.")
     ] = False,
@@ -58,7 +64,7 @@ def up(
     placement: Annotated[
         str | None, typer.Option(help="one_process: each verifier shares a process, and a GPU, with its drafter.")
     ] = None,
-    verbose: Annotated[bool, typer.Option(help="Show what the services write.")] = False,
+    verbose: Annotated[bool, typer.Option(help="Show the services' logs.")] = False,
 ) -> None:
     """Start verifiers, drafters and their gateway on this machine, and again when they die; Ctrl-C stops them.
 
@@ -85,7 +91,7 @@ def up(
 
 @app.command()
 def demo(
-    max_tokens: Annotated[int, typer.Option(help="Of each answer.", min=1)] = 96,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of each answer.", min=1)] = 96,
     proposer: Annotated[str, typer.Option(help="How the shipped draft drafts: draft_model, or pard.")] = DRAFT_MODEL,
 ) -> None:
     """Ask real prompts with drafting and without, and show what it gave."""

@@ -29,8 +29,8 @@ def top(
             help="host:port of a service's metrics, if `slipstream up` did not start it here; repeat for more."
         ),
     ] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One view, then end.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two samples.", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one view and exit.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Watch services at work: load, tokens/s, KV, and acceptance by tenant and proposer. Ctrl-C ends.
