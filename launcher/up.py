@@ -12,7 +12,7 @@ import grpc
 from launcher import run_file
 from launcher.peer import capacity, connected
 from launcher.processes import Processes
-from launcher.stack import Service, start_stack
+from launcher.stack import Service, Stack, start_stack
 from launcher.supervisor import Supervisor
 from launcher.topology import Topology
 from slipstream.wire.tls import ClientTls
@@ -30,6 +30,8 @@ def run_up(topology: Topology, run_folder: Path, *, verbose: bool, watch_key: st
     try:
         with Processes(sink=_to_stderr if verbose else _to_nowhere, tls=topology.client_tls) as processes:
             stack = start_stack(processes, topology, started)
+            for line in strangers(stack, topology.client_tls):
+                _report(line)
             with run_file.written(run_folder, stack):
                 if watch_key:
                     print(f"watch at {web_address(stack.services[-1], topology.client_tls)}/#{watch_key}", flush=True)
@@ -51,6 +53,26 @@ def ready_line(service: Service, seconds: float, tls: ClientTls | None = None) -
     except grpc.RpcError:
         return line  # it may have died just now; the supervisor will say so
     return f"{line}  {info.name} in {info.dtype} on {info.device}: {capacity(info)}{beside}"
+
+
+def strangers(stack: Stack, tls: ClientTls | None = None) -> list[str]:
+    """What there is to say of drafters that no verifier here shares a vocabulary with: they draft for nobody."""
+    try:
+        targets = {_vocabulary(address, "verifier", tls) for address in stack.addresses("verifier")}
+        drafters = {address: _vocabulary(address, "drafter", tls) for address in stack.addresses("drafter")}
+    except grpc.RpcError:
+        return []  # one may have died just now
+    unknown = [address for address, vocabulary in drafters.items() if targets and vocabulary not in targets]
+    return [
+        f"warning: the drafter at {address} has another vocabulary than the target, so it drafts for nobody; "
+        "give a draft model of the target's vocabulary"
+        for address in unknown
+    ]
+
+
+def _vocabulary(address: str, kind: str, tls: ClientTls | None) -> str:
+    with connected(address, ASK_SECONDS, tls) as peer:
+        return peer.model(kind).vocabulary_hash
 
 
 def web_address(gateway: Service, tls: ClientTls | None) -> str:

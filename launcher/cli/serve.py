@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from gateway.config import DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN
-from gateway.policy.tenants import DRAFT_MODEL, PARD
+from gateway.policy.tenants import DRAFT_MODEL, PARD, load_tenants
 from launcher.cli.options import AsJson, fetch_default_model, stop_on_sigterm
 from launcher.demo import run_demo
 from launcher.overrides import Overrides
@@ -70,6 +70,8 @@ def up(
 
     What is given here goes before what the file says.
     """
+    if tenants is not None and tenants.exists():
+        load_tenants(tenants)  # models take longer to load than a mistake there to tell
     stop_on_sigterm()
     watch_key = secrets.token_urlsafe(24) if watch else ""
     overrides = Overrides(

@@ -10,12 +10,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import cast
 from urllib.request import Request, urlopen
 
 import pytest
 
+import launcher.up
 from launcher.client import Client, connect
+from launcher.processes import ServiceProcess
 from launcher.run_file import read
+from launcher.stack import Service, ServiceSpec, Stack
+from launcher.up import strangers
 from slipstream.errors import Unavailable
 from slipstream.wire.v1 import generation_pb2 as pb
 from tests.launcher.process_table import gone
@@ -39,6 +44,21 @@ def up(model: Path, tmp_path: Path) -> Iterator[Up]:
     )  # fmt: skip
     yield running
     running.kill()
+
+
+def service(kind: str, address: str) -> Service:
+    spec = ServiceSpec(kind=kind, name=kind, module="", listen=address, metrics="", options=())
+    return Service(spec, cast(ServiceProcess, None))
+
+
+def test_a_drafter_of_another_vocabulary_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabularies = {"v:1": "target's", "d:1": "target's", "d:2": "other"}
+    monkeypatch.setattr(launcher.up, "_vocabulary", lambda address, kind, tls: vocabularies[address])
+    stack = Stack((service("verifier", "v:1"), service("drafter", "d:1"), service("drafter", "d:2")))
+    (line,) = strangers(stack)
+    assert line.startswith("warning: the drafter at d:2 has another vocabulary than the target")
+    assert strangers(Stack(stack.services[:2])) == []
+    assert strangers(Stack(stack.services[1:])) == []  # the verifier runs elsewhere
 
 
 def answer(up: Up) -> list[int]:

@@ -64,3 +64,10 @@ def test_check_prints_the_topology_with_all_defaults(tmp_path: Path) -> None:
     described = json.loads(result.output)
     assert (described["verifiers"][0]["replicas"], described["verifiers"][0]["kv_memory"]) == (2, "512MiB")
     assert "2 verifier(s), 0 drafter(s)" in CliRunner().invoke(serve.app, ["config", "check"]).output
+
+
+def test_a_tenants_file_that_cannot_be_used_is_told_before_any_model_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("tenants: 5")
+    with pytest.raises(ValueError, match="must hold `tenants:`"):
+        CliRunner().invoke(serve.app, ["up", "--tenants", str(file)], catch_exceptions=False)
