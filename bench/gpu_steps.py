@@ -83,7 +83,13 @@ STEPS = {
     "attention": python(20, "-m", "bench.bench_kernels", "--only", "attention"),
     "kernels": python(60, "-m", "bench.bench_kernels"),
     "draft_tests": python(
-        60, *PYTEST, "-n", "8", KERNEL_TESTS[0], "-k", "draft_loop or draft_choice or copy_blocks or token_rows"
+        60,
+        *PYTEST,
+        "-n",
+        "8",
+        KERNEL_TESTS[0],
+        "-k",
+        "_loop or draft_choice or copy_blocks or token_rows",
     ),
     "draft_step_tests": python(75, *PYTEST, "-n", "9", f"{KERNEL_TESTS[0]}/test_draft_step.py"),
     "draft_step": python(90, "-m", "bench.bench_draft_step"),

@@ -22,7 +22,9 @@ def make_proposer(config: DrafterConfig, num_target_ids: int) -> Proposer:
             config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, adapters=config.adapters, loop=loop
         )
     if config.proposer == eagle3.NAME:
-        return eagle3.load_eagle3_drafts(config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept)
+        return eagle3.load_looped_eagle3_drafts(
+            config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, loop=loop
+        )
     if config.proposer == pard.NAME:
         return pard.load_parallel_draft(
             config.engine, num_target_ids=num_target_ids, num_kept=config.num_kept, loop=loop

@@ -12,15 +12,22 @@ from typing import Final
 
 import torch
 
-from drafter_svc.proposers.proposer import Limits, Proposal, Row
+from drafter_svc.enumeration import MAX_RANKS
+from drafter_svc.proposers.looped import LoopedDraft, LoopLimits
+from drafter_svc.proposers.proposer import Limits, Proposal, Proposer, Row
 from drafter_svc.proposers.token_choice import TokenChoice
 from slipstream.cache.kv_cache import KVCache, bytes_per_block
 from slipstream.config import EngineConfig
+from slipstream.engine.draft_loop import DraftLoop, loop_sizes
+from slipstream.engine.eagle3_step import Eagle3Step
+from slipstream.engine.feature_buffers import FeatureBuffers
+from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.layers.linear import can_pack
 from slipstream.models.eagle3 import Eagle3Model
 from slipstream.models.eagle3_checkpoint import load_eagle3
 from slipstream.models.loader import open_checkpoint
+from slipstream.sampling.draft_law import NUM_CANDIDATES
 
 NAME: Final = "eagle3"
 
@@ -51,7 +58,8 @@ class Eagle3Drafts:
         )
         self._model, self._kv_cache = model, kv_cache
         self._device, self._dtype = model.embedding.device, model.embedding.dtype
-        self._outputs = torch.zeros(kv_cache.num_blocks, kv_cache.block_size, size, dtype=self._dtype).to(self._device)
+        blocks = kv_cache.num_blocks + 1  # the last one is nobody's
+        self._outputs = torch.zeros(blocks, kv_cache.block_size, size, dtype=self._dtype).to(self._device)
         self._choice = TokenChoice(
             vocab_size=vocab_size, num_target_ids=num_target_ids, num_kept=num_kept, target_ids=target_ids
         )
@@ -95,11 +103,40 @@ class Eagle3Drafts:
         bits = torch.from_numpy(row.features.copy().view("int16"))
         return bits.view(torch.bfloat16).to(self._device, self._dtype)
 
+    def looped(self, limits: LoopLimits, capture: Capture) -> LoopedDraft:
+        """The same, all tokens of a block in one captured loop."""
+        step = Eagle3Step(self._model, self._kv_cache, self._outputs, self.limits.max_model_len)
+        sizes = loop_sizes(max_rows=limits.max_rows, max_steps=limits.max_steps)
+        drafting = self._choice.drafting(MAX_RANKS + 1, self._device)
+        loop = DraftLoop(
+            step,
+            step,
+            self._model.logits,
+            step.copy_blocks,
+            drafting,
+            sizes=sizes,
+            max_blocks=-(-self.limits.max_model_len // self.limits.block_size),
+            capture=capture,
+            features=FeatureBuffers(step, max(sizes), self.limits.feature_size, self._device),
+        )
+        loop.prepare()
+        return LoopedDraft(self, loop, drafting)
+
 
 def _chunk(row: Row) -> Chunk:
     """The row as the head sees it: one position less, the very first token left out."""
     token_ids = row.token_ids if row.start else row.token_ids[1:]
     return Chunk(token_ids, max(0, row.start - 1), row.block_ids, num_logits=int(row.num_wanted > 0))
+
+
+def load_looped_eagle3_drafts(
+    engine: EngineConfig, *, num_target_ids: int, num_kept: int, loop: LoopLimits | None
+) -> Proposer:
+    """The proposer of a head's folder, by captured loops if they are wanted."""
+    stepwise = load_eagle3_drafts(engine, num_target_ids=num_target_ids, num_kept=num_kept)
+    if loop is None or num_kept > NUM_CANDIDATES:
+        return stepwise
+    return stepwise.looped(loop, GraphCapture(torch.device(engine.device), engine.graph_memory_bytes))
 
 
 def load_eagle3_drafts(engine: EngineConfig, *, num_target_ids: int, num_kept: int) -> Eagle3Drafts:

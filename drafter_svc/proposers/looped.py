@@ -34,6 +34,7 @@ MOST_FED: Final = (
     4,
     1,
 )  # tokens of one row that the loop's first step takes: the most that all rows have room for
+FIRST_WITH_FEATURES: Final = 2  # position of a token whose feature has a slot, see engine/eagle3_step.py
 MOST_KEYS: Final = 4096  # remembered: some of each open sequence
 
 
@@ -114,7 +115,8 @@ class LoopedDraft:
         num_drawn = self.limits.at_once(row.num_wanted)
         token_ids, start = row.token_ids[len(row.token_ids) - num_fed :], row.end - num_fed
         if self._mask_token is None:
-            return [LoopRow(token_ids, start, row.block_ids, num_drawn, settings)]
+            features = None if row.features is None else row.features[len(row.features) - num_fed :]
+            return [LoopRow(token_ids, start, row.block_ids, num_drawn, settings, features)]
         masks = [
             LoopRow((self._mask_token,), position, row.block_ids, 1, settings)
             for position in range(row.end, row.end + num_drawn - 1)
@@ -191,7 +193,8 @@ def _before(row: Row, start: int) -> Row | None:
     """What is fed before the loop."""
     if start == row.start:
         return None
-    return replace(row, token_ids=row.token_ids[: start - row.start], num_wanted=0, num_outcomes=0)
+    features = None if row.features is None else row.features[: len(row.features) - (row.end - start)]
+    return replace(row, token_ids=row.token_ids[: start - row.start], features=features, num_wanted=0, num_outcomes=0)
 
 
 def make_looped(

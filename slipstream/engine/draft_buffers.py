@@ -42,6 +42,7 @@ class LoopRow:
     block_ids: Sequence[int]  # cover all positions that are written
     num_steps: int  # tokens to draw
     settings: tuple[int, ...]  # draft_choice.settings_of
+    features: npt.NDArray[np.uint16] | None = None  # bf16 [num_tokens, size], of the token before each, see eagle3_step
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from slipstream.engine.draft_buffers import Ints, LoopBuffers, LoopRow, LoopSize
+from slipstream.engine.feature_buffers import FeatureBuffers
 from slipstream.engine.graph_capture import Capture, Replay
 from slipstream.engine.plain_step import DraftStep
 from slipstream.kernels.draft_choice import Drafting, choose_drafts
@@ -39,12 +40,13 @@ class DraftLoop:
         sizes: Iterable[LoopSize],
         max_blocks: int,  # of one row
         capture: Capture,
+        features: FeatureBuffers | None = None,  # of a step that is fed with a target's
     ) -> None:
         self.num_loops: Counter[LoopSize] = Counter()
         self._plain = plain
         self._step, self._logits, self._copy_blocks, self._drafting = step, logits, copy_blocks, drafting
         self._sizes = sorted(sizes)
-        self._capture = capture
+        self._capture, self._features = capture, features
         self._graphs: dict[LoopSize, Replay] = {}
         device = drafting.target_ids.device
         self._largest = LoopSize(max(s.num_rows for s in self._sizes), max(s.num_steps for s in self._sizes))
@@ -52,6 +54,11 @@ class DraftLoop:
         self._error: torch.Tensor | None = getattr(step, "error", None)  # of a step whose programs wait for one another
         self._error_on_host = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._ended = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether it builds on a target's features, of all tokens from the third on."""
+        return self._features is not None
 
     @property
     def most_steps(self) -> int:
@@ -80,11 +87,16 @@ class DraftLoop:
         assert size is not None, "ask `holds` first"
         replay = self._graph(size)
         self.num_loops[size] += 1
-        self._buffers.write(size, rows, copies)
+        self._write(size, rows, copies)
         replay()
         if self._ended is not None:
             self._ended.record()
         return lambda: self._read(size)
+
+    def _write(self, size: LoopSize, rows: Sequence[LoopRow], copies: Sequence[tuple[int, int]] = ()) -> None:
+        self._buffers.write(size, rows, copies)
+        if self._features is not None:
+            self._features.write(size, rows)
 
     def _read(self, size: LoopSize) -> Ints:
         """The one place where a loop is waited for. Raises LoopFailed."""
@@ -114,7 +126,7 @@ class DraftLoop:
 
     def _graph(self, size: LoopSize) -> Replay:
         if size not in self._graphs:
-            self._buffers.write(size, ())  # a capture runs once for real, on padding alone
+            self._write(size, ())  # a capture runs once for real, on padding alone
             self._graphs[size] = self._capture.capture(lambda: self._run(size))
         return self._graphs[size]
 
@@ -130,7 +142,10 @@ class DraftLoop:
         self._copy_blocks(inputs.copies)
         tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
         contexts = inputs.context_lens.long()
-        hidden = self._step(inputs.token_ids.long(), contexts, tables.index_select(0, inputs.token_rows.long()))
+        token_tables = tables.index_select(0, inputs.token_rows.long())
+        if self._features is not None:
+            self._features.put(size, contexts, token_tables)
+        hidden = self._step(inputs.token_ids.long(), contexts, token_tables)
         hidden = hidden.index_select(0, last_tokens)
         positions, contexts = _places(contexts.index_select(0, last_tokens), inputs.num_steps, size.num_steps)
         token_ids = torch.empty_like(last_tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,11 +13,15 @@ import torch
 from drafter_svc.config import RowLimits
 from drafter_svc.drafter import Drafter
 from drafter_svc.events import FeaturesArrived
-from drafter_svc.proposers.eagle3 import NAME, Eagle3Drafts, load_eagle3_drafts
+from drafter_svc.proposers.eagle3 import NAME, load_eagle3_drafts
+from drafter_svc.proposers.looped import LoopLimits
+from drafter_svc.proposers.proposer import Proposer
 from slipstream.cache.kv_cache import KVCache
 from slipstream.config import EngineConfig
+from slipstream.engine.step_choice import StepKind
 from slipstream.errors import InvalidRequest
 from slipstream.exchange import Commit, Draft, Features, LawKind, ModelInfo, SequenceFailure
+from slipstream.kernels import rotary
 from slipstream.kernels.batch import Chunk, ForwardBatch
 from slipstream.models.eagle3_checkpoint import load_eagle3, load_projection
 from slipstream.models.llama import LlamaModel
@@ -80,13 +84,17 @@ class EagleSetup:
     head: Path
     num_kv_blocks: int = 64
     fan_out: int = 0
+    by_loops: bool = False
     committed: list[int] = field(default_factory=lambda: list(PROMPT))
 
     def __post_init__(self) -> None:
         engine = EngineConfig(
             model=self.head, dtype="float32", block_size=4, num_kv_blocks=self.num_kv_blocks, max_model_len=200
         )
-        self.proposer: Eagle3Drafts = load_eagle3_drafts(engine, num_target_ids=320, num_kept=8)
+        stepwise = load_eagle3_drafts(engine, num_target_ids=320, num_kept=8)
+        limits = LoopLimits(max_rows=8, max_steps=4, step=StepKind.SEPARATE)
+        self.capture = RunCapture()
+        self.proposer: Proposer = stepwise.looped(limits, self.capture) if self.by_loops else stepwise
         info = ModelInfo(
             name="head",
             vocabulary_hash=VOCABULARY_HASH,
@@ -95,8 +103,8 @@ class EagleSetup:
             proposers=(NAME,),
             features="f",
         )
-        limits = RowLimits(max_rows=16, max_tokens=64, max_prefill_tokens=4)
-        self.drafter = Drafter(self.proposer, limits, info, 4, clock=lambda: 0.0)
+        row_limits = RowLimits(max_rows=16, max_tokens=64, max_prefill_tokens=4)
+        self.drafter = Drafter(self.proposer, row_limits, info, 4, clock=lambda: 0.0)
         self.simulation = Simulation(self.head)
 
     open = Setup.open
@@ -151,6 +159,32 @@ def setup(target: LlamaModel, head: Path) -> EagleSetup:
     return EagleSetup(target, head)
 
 
+@pytest.fixture(autouse=True)
+def _padding_writes_no_kv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel has it: slot -1 is no slot."""
+    write_kv = rotary.write_kv
+
+    def write_real(keys: torch.Tensor, values: torch.Tensor, *caches: torch.Tensor) -> None:
+        *kv, slots = caches
+        real = slots >= 0
+        write_kv(keys[real], values[real], *kv, slots[real])
+
+    monkeypatch.setattr(rotary, "write_kv", write_real)
+
+
+class RunCapture:
+    """Replays by calling, and counts."""
+
+    num_bytes, is_full, num_loops = 0, False, 0
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        def replay() -> None:
+            self.num_loops += 1
+            run()
+
+        return replay
+
+
 def test_nothing_is_drafted_before_features_have_come_and_nothing_stalls(setup: EagleSetup) -> None:
     setup.begin()
     assert setup.drafts() == []
@@ -164,7 +198,11 @@ def test_nothing_is_drafted_before_features_have_come_and_nothing_stalls(setup: 
     assert draft.base == len(PROMPT) + 1
 
 
-def test_every_round_drafts_what_plain_drafting_from_the_features_gives(setup: EagleSetup) -> None:
+@pytest.mark.parametrize("by_loops", [False, True])
+def test_every_round_drafts_what_plain_drafting_from_the_features_gives(
+    target: LlamaModel, head: Path, by_loops: bool
+) -> None:
+    setup = EagleSetup(target, head, by_loops=by_loops)
     setup.begin()
     setup.tell(0, len(PROMPT) - 1)
     for accepted in (0, 2, 3, 1, 0, 3):
@@ -175,13 +213,14 @@ def test_every_round_drafts_what_plain_drafting_from_the_features_gives(setup: E
             expected.append(setup.expected(expected, base))
         assert ids(draft) == expected
         setup.make_final([*expected[:accepted], 50 + accepted], num_drafted=3)
+    assert setup.capture.num_loops == (6 if by_loops else 0)
 
 
-@pytest.mark.parametrize("num_kv_blocks", [64, 14])
+@pytest.mark.parametrize(("num_kv_blocks", "by_loops"), [(64, False), (14, False), (64, True), (18, True)])
 def test_branches_follow_from_the_heads_own_output_and_a_commit_refreshes_them(
-    target: LlamaModel, head: Path, num_kv_blocks: int
+    target: LlamaModel, head: Path, num_kv_blocks: int, by_loops: bool
 ) -> None:
-    setup = EagleSetup(target, head, num_kv_blocks, fan_out=6)
+    setup = EagleSetup(target, head, num_kv_blocks, fan_out=6, by_loops=by_loops)
     setup.begin()
     setup.tell(0, len(PROMPT) - 1)
     hits = 0
