@@ -70,7 +70,7 @@ class Places:
         if num_running + num_waiting + num_places > tenant.max_concurrent:
             held = num_running + num_waiting
             raise self._refusal(
-                f"tenant {tenant.name!r} has {held} requests running, its limit is {tenant.max_concurrent}"
+                f"tenant {tenant.name!r} has {held} requests running or waiting; its limit is {tenant.max_concurrent}"
             )
         if num_places <= self._room and self._may_hold(tenant, num_running + num_places):
             return

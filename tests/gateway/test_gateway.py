@@ -39,7 +39,7 @@ async def test_a_place_is_free_again_when_a_request_ends_however_it_ends(verifie
         for number in range(3):
             client = Client(gateway, SINGLE)
             await eventually(lambda number=number: len(verifier.opens) == number + 1)
-            with pytest.raises(Exhausted, match="tenant 'single' has 1 requests running, its limit"):
+            with pytest.raises(Exhausted, match="tenant 'single' has 1 requests running or waiting; its limit"):
                 await Client(gateway, SINGLE).task
             sequence = verifier.opens[-1].sequence_id
             if number == 0:

@@ -75,7 +75,7 @@ async def test_a_tenants_limit_counts_those_in_line_and_concerns_no_other() -> N
     for _ in range(2):
         await held.take(ACME)
     await waiting(held, ACME)
-    with pytest.raises(Exhausted, match="tenant 'acme' has 3 requests running, its limit"):
+    with pytest.raises(Exhausted, match="tenant 'acme' has 3 requests running or waiting; its limit"):
         held.check(ACME)
     held.check(OTHER)
 
@@ -239,7 +239,7 @@ async def test_places_for_several_samples_are_taken_all_or_none() -> None:
 async def test_each_sample_counts_against_the_tenants_limit() -> None:
     held = places(max_running=9)
     await held.take(ACME, None, 2)
-    with pytest.raises(Exhausted, match="tenant 'acme' has 2 requests running, its limit is 3"):
+    with pytest.raises(Exhausted, match="tenant 'acme' has 2 requests running or waiting; its limit is 3"):
         await held.take(ACME, None, 2)
     await held.take(ACME)
     assert held.num_running == 3

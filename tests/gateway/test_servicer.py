@@ -215,7 +215,7 @@ async def test_two_tenants_have_their_own_keys_proposers_and_limits(verifier: Fa
                 CODE.UNAUTHENTICATED
             )
     assert full.code() is CODE.RESOURCE_EXHAUSTED
-    assert "tenant 'plain' has 1 requests running, its limit" in (full.details() or "")
+    assert "tenant 'plain' has 1 requests running or waiting; its limit" in (full.details() or "")
     first, second = verifier.opens
     assert (first.tenant, first.proposers, first.num_draft_tokens) == ("plain", (), 0)
     assert (second.tenant, second.proposers, second.num_draft_tokens) == ("ngram", ("ngram",), 4)
