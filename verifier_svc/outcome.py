@@ -21,7 +21,7 @@ from verifier_svc.verify_pass import Pass
 class PassOutcome:
     """One sequence's, as it was when its tokens became final."""
 
-    one: Pass
+    ran: Pass
     verdict: Verdict
     taken: Taken
     base: int
@@ -36,7 +36,7 @@ class PassOutcome:
         return self.made
 
     def _commit(self) -> Commit:
-        verdict, taken, path, active = self.verdict, self.taken, self.one.path, self.one.active
+        verdict, taken, path, active = self.verdict, self.taken, self.ran.path, self.ran.active
         num_tokens = taken.num_tokens
         return Commit(
             sequence_id=active.request.sequence_id,
@@ -86,9 +86,9 @@ def outputs_of(
     """One output for each stream that the step concerns, None if there is none; counts the passes as well."""
     commits: dict[int, list[Commit]] = defaultdict(list)
     for settled in outcome.passes:
-        active, commit = settled.one.active, settled.commit()
+        active, commit = settled.ran.active, settled.commit()
         commits[active.stream].append(commit)
-        metrics.record_pass(active.request.tenant, commit, had_room=settled.one.share.num_draft_tokens > 0)
+        metrics.record_pass(active.request.tenant, commit, had_room=settled.ran.share.num_draft_tokens > 0)
     failed: dict[int, list[SequenceFailure]] = defaultdict(list)
     for stream, failure in failures:
         failed[stream].append(failure)

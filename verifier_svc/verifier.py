@@ -182,7 +182,7 @@ class Verifier:
     def _hand_over_last(self) -> None:
         unheard, self._unheard = self._unheard, ()
         if self._hand_over is not None and unheard:
-            self._hand_over([(one.one.active.stream, one.commit()) for one in unheard])
+            self._hand_over([(one.ran.active.stream, one.commit()) for one in unheard])
 
     def _send_last(self) -> None:
         """The outputs of the step before, unless they are out already."""
