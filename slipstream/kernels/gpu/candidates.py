@@ -13,7 +13,7 @@ import triton.language as tl
 
 from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.check_table import CheckTable
-from slipstream.kernels.gpu.distance_keys import EVERYTHING, is_searched, load_keys, row_law
+from slipstream.kernels.gpu.distance_keys import EVERYTHING, is_searched, keys_of, row_law
 from slipstream.kernels.gpu.launch import wait_for_inputs
 from slipstream.kernels.gpu.row_statistics import RowParts
 from slipstream.kernels.gpu.sampled_bracket import PARTS, PIVOTS, bracket, num_sampled, sample
@@ -59,31 +59,33 @@ def _set_aside_kernel(
     settings_ptr = table_ptr + row * width
     if is_searched(settings_ptr) == 0:
         return
+    logits_ptr += row * row_stride
+    end = min(chunk * CHUNK + CHUNK, vocab_size)
+    index = chunk * CHUNK + tl.arange(0, BLOCK)
+    coming = tl.load(logits_ptr + index, mask=index < end, other=float("-inf"))  # on its way while the bracket is made
     largest, temperature, total, _ = row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
     low, high = bracket(settings_ptr, far_ptr + row * PARTS * PIVOTS, total, vocab_size, sampled, PARTS)
-    nearer, candidates = 0.0, 0.0
-    nearer_weight, candidates_weight = 0.0, 0.0
-    for first in range(chunk * CHUNK, min(chunk * CHUNK + CHUNK, vocab_size), BLOCK):
-        index = first + tl.arange(0, BLOCK)
-        keys, weights, logits = load_keys(
-            logits_ptr + row * row_stride, index, index < vocab_size, largest, temperature
-        )
+    zeros = tl.zeros([BLOCK], tl.float32)  # sums are taken by thread, and over all threads once at the end
+    nearer, candidates, nearer_weight, candidates_weight = zeros, zeros, zeros, zeros
+    for first in range(chunk * CHUNK, end, BLOCK):
+        logits = coming
+        index = first + BLOCK + tl.arange(0, BLOCK)
+        coming = tl.load(logits_ptr + index, mask=index < end, other=float("-inf"))
+        keys, weights = keys_of(logits.to(tl.float32), largest, temperature)
         chosen = (keys > low) & (keys <= high) & (keys < EVERYTHING)
-        places = tl.cumsum(chosen.to(tl.int32), 0) - 1
-        found = tl.max(places, 0) + 1
-        candidates += found
-        candidates_weight += tl.sum(tl.where(chosen, weights, 0.0), 0)
-        if low >= 0:
-            nearer += tl.sum((keys <= low).to(tl.int32), 0)
-            nearer_weight += tl.sum(tl.where(keys <= low, weights, 0.0), 0)
-        if found > 0:
-            places += tl.atomic_add(taken_ptr + row, found)
+        candidates += tl.where(chosen, 1.0, 0.0)
+        candidates_weight += tl.where(chosen, weights, 0.0)
+        nearer += tl.where(keys <= low, 1.0, 0.0)
+        nearer_weight += tl.where(keys <= low, weights, 0.0)
+        if tl.max(chosen.to(tl.int32), 0) > 0:
+            places = tl.cumsum(chosen.to(tl.int32), 0) - 1
+            places += tl.atomic_add(taken_ptr + row, tl.max(places, 0) + 1)
             tl.store(aside_ptr + row * SET_ASIDE + places, logits, mask=chosen & (places < SET_ASIDE))
     sums_ptr += (row * tl.num_programs(1) + chunk) * 4
-    tl.store(sums_ptr + NEARER, nearer)
-    tl.store(sums_ptr + CANDIDATES, candidates)
-    tl.store(sums_ptr + NEARER_WEIGHT, nearer_weight)
-    tl.store(sums_ptr + CANDIDATES_WEIGHT, candidates_weight)
+    tl.store(sums_ptr + NEARER, tl.sum(nearer, 0))
+    tl.store(sums_ptr + CANDIDATES, tl.sum(candidates, 0))
+    tl.store(sums_ptr + NEARER_WEIGHT, tl.sum(nearer_weight, 0))
+    tl.store(sums_ptr + CANDIDATES_WEIGHT, tl.sum(candidates_weight, 0))
 
 
 def chunk_size(num_rows: int, vocab_size: int) -> int:

@@ -39,11 +39,18 @@ def row_law(
 
 
 @triton.jit
+def keys_of(logits: tl.tensor, largest: tl.tensor, temperature: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """The keys of logits, fp32, and their weights."""
+    distance = distances(logits, largest, temperature)
+    keys = distance.to(tl.int32, bitcast=True)
+    return tl.where(keys < EVERYTHING, keys, OUTSIDE), tl.exp(-distance)
+
+
+@triton.jit
 def load_keys(
     source_ptr: tl.tensor, index: tl.tensor, inside: tl.tensor, largest: tl.tensor, temperature: tl.tensor
 ) -> tuple[tl.tensor, ...]:
     """The keys of source[index], their weights, and the logits themselves."""
     logits = tl.load(source_ptr + index, mask=inside, other=float("-inf")).to(tl.float32)
-    distance = distances(logits, largest, temperature)
-    keys = distance.to(tl.int32, bitcast=True)
-    return tl.where(keys < EVERYTHING, keys, OUTSIDE), tl.exp(-distance), logits
+    keys, weights = keys_of(logits, largest, temperature)
+    return keys, weights, logits

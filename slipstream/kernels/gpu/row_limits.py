@@ -18,7 +18,7 @@ from slipstream.kernels.gpu.check_table import CheckTable, Column
 from slipstream.kernels.gpu.distance_keys import EVERYTHING, TOTAL, is_searched, row_law
 from slipstream.kernels.gpu.kept_statistics import keep_statistics
 from slipstream.kernels.gpu.launch import wait_for_inputs
-from slipstream.kernels.gpu.limit_search import UNIT, top_k_top_p
+from slipstream.kernels.gpu.limit_search import top_k_top_p
 from slipstream.kernels.gpu.row_statistics import RowParts, load_float
 from slipstream.kernels.gpu.sampled_bracket import PARTS, PIVOTS, bracket, num_sampled
 
@@ -64,7 +64,7 @@ def _row_limits_kernel(
         reach = tl.minimum(reach, searched)
         tiles = tl.arange(0, TILES)  # the weight goes to the tile of the largest logit, relative to which it is
         tile = tl.min(tl.where(tops == largest, tiles, TILES), 0)
-        kept = tl.where(tiles == tile, weight.to(tl.float32) / UNIT, 0.0)
+        kept = tl.where(tiles == tile, weight, 0.0)
         tl.store(values_ptr + tiles * 4 + TOTAL, kept, mask=tiles < num_tiles)
     tl.store(reach_ptr + row, reach.to(tl.float32, bitcast=True))
 

@@ -24,17 +24,23 @@ BLOCKS = tl.constexpr(8)  # of one part
 SAMPLE = int(PARTS * BLOCK.value * BLOCKS.value)
 MARGIN = tl.constexpr(3.0)  # standard deviations, taken too large
 UNSEEN = tl.constexpr(3.0)  # tokens that a sample may have missed by bad luck where it found none
-FITTING = tl.constexpr(4096)  # estimated tokens that are taken whole, though fewer would do
+FITTING = tl.constexpr(1024)  # estimated tokens that are taken whole, though fewer would do
+FITTING_BOTH = tl.constexpr(6144)  # the same where top-p follows top-k: it is searched among all that top-k kept
+SLACK = tl.constexpr(0.1)  # of the way between two pivots, for what lies there is only interpolated
 
 
 @triton.jit
-def _pivots(by_weight: tl.tensor, top_p: tl.tensor, total: tl.tensor, vocab_size: tl.tensor) -> tl.tensor:
-    """Evenly up to where top-p's limit must lie, as vocab_size * exp(-distance) bounds what is far; else by octaves."""
-    slots = tl.arange(0, PIVOTS)
+def _pivots(
+    slots: tl.tensor, by_weight: tl.tensor, top_p: tl.tensor, total: tl.tensor, vocab_size: tl.tensor
+) -> tl.tensor:
+    """Evenly up to where top-p's limit must lie, as vocab_size * exp(-distance) bounds what is far; else by octaves.
+
+    The last one is infinite, the one before the first 0.
+    """
     furthest = tl.log(vocab_size / ((1.0 - top_p) * total))
     even = (slots + 1) * (furthest / (PIVOTS - 1))
-    octaves = tl.exp2(slots * 0.25 - 4.0)
-    return tl.where(slots == PIVOTS - 1, float("inf"), tl.where(by_weight, even, octaves))
+    octaves = tl.where(slots < 0, 0.0, tl.exp2(slots * 0.25 - 4.0))
+    return tl.where(slots >= PIVOTS - 1, float("inf"), tl.where(by_weight, even, octaves))
 
 
 @triton.jit
@@ -63,7 +69,8 @@ def _sample_kernel(
         return
     largest, temperature, total, _ = row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
     by_weight = tl.load(settings_ptr + TOP_K) == 0
-    pivots = _pivots(by_weight, load_float(settings_ptr, TOP_P), total, vocab_size).to(tl.int32, bitcast=True)
+    pivots = _pivots(tl.arange(0, PIVOTS), by_weight, load_float(settings_ptr, TOP_P), total, vocab_size)
+    pivots = pivots.to(tl.int32, bitcast=True)
     far = tl.zeros([PIVOTS, BLOCK], tl.float32)
     for block in tl.static_range(BLOCKS):
         number = (part * BLOCKS + block) * BLOCK + tl.arange(0, BLOCK)
@@ -72,6 +79,40 @@ def _sample_kernel(
         counted = tl.where(index < vocab_size, tl.where(by_weight, weights, 1.0), 0.0)
         far += tl.where(keys[None, :] > pivots[:, None], counted[None, :], 0.0)
     tl.store(far_ptr + (row * tl.num_programs(1) + part) * PIVOTS + tl.arange(0, PIVOTS), tl.sum(far, 1))
+
+
+@triton.jit
+def _estimate(
+    settings_ptr: tl.tensor,
+    far_ptr: tl.tensor,
+    slots: tl.tensor,
+    total: tl.tensor,
+    vocab_size: tl.tensor,
+    sampled: tl.tensor,
+    PARTS: tl.constexpr,
+) -> tuple[tl.tensor, ...]:
+    """The pivots of these slots, what probably lies beyond them, or within for top-k, and how far that may be off."""
+    by_weight = tl.load(settings_ptr + TOP_K) == 0
+    pivots = _pivots(slots, by_weight, load_float(settings_ptr, TOP_P), total, vocab_size)
+    known = (slots >= 0) & (slots < PIVOTS)
+    places = tl.arange(0, PARTS)[:, None] * PIVOTS + tl.where(known, slots, 0)[None, :]
+    far = tl.sum(tl.load(far_ptr + places), 0)
+    each = vocab_size / sampled  # tokens that a sampled one stands for
+    far = tl.where(slots < 0, tl.where(by_weight, total / each, sampled * 1.0), tl.where(known, far, 0.0))
+    heaviest = tl.where(by_weight, tl.exp(-pivots), 1.0)  # of those beyond a pivot
+    amount = tl.where(by_weight, far, sampled - far) * each
+    return pivots, amount, MARGIN * tl.sqrt(each * heaviest * amount) + UNSEEN * each * heaviest
+
+
+@triton.jit
+def _between(
+    nearer: tl.tensor, pivots: tl.tensor, before: tl.tensor, after: tl.tensor, limit: tl.tensor, slack: tl.tensor
+) -> tl.tensor:
+    """Where on the way from one pivot to the next an amount comes to the limit, if it changes by a factor a step."""
+    before, after = tl.maximum(before, 1e-30), tl.maximum(after, 1e-30)
+    share = tl.log(limit / before) / tl.log(after / before)
+    share = tl.minimum(tl.maximum(share + slack, 0.0), 1.0)
+    return tl.where(pivots < float("inf"), nearer + (pivots - nearer) * share, tl.where(slack < 0, nearer, pivots))
 
 
 @triton.jit
@@ -85,23 +126,24 @@ def bracket(
 ) -> tuple[tl.tensor, tl.tensor]:
     """Two keys: within the first lies less than wanted, -1 if nothing need be; within the second enough, or all."""
     slots = tl.arange(0, PIVOTS)
-    far = tl.sum(tl.load(far_ptr + tl.arange(0, PARTS)[:, None] * PIVOTS + slots[None, :]), 0)
     top_k, top_p = tl.load(settings_ptr + TOP_K), load_float(settings_ptr, TOP_P)
     by_weight = top_k == 0
-    pivots = _pivots(by_weight, top_p, total, vocab_size)
-    each = vocab_size / sampled  # tokens that a sampled one stands for
-    heaviest = tl.where(by_weight, tl.exp(-pivots), 1.0)  # of those beyond a pivot
-    beyond = tl.where(by_weight, far, sampled - far) * each  # for top-k: not beyond
-    doubt = MARGIN * tl.sqrt(each * heaviest * beyond) + UNSEEN * each * heaviest
-    allowed = (1.0 - top_p) * total
-    enough = tl.where(by_weight, beyond + doubt <= allowed, beyond - doubt >= top_k)
-    short = tl.where(by_weight, beyond - doubt > allowed, beyond + doubt < top_k) & (slots < PIVOTS - 1)
-    high_slot = tl.min(tl.where(enough, slots, PIVOTS - 1), 0)
-    low_slot = tl.max(tl.where(short & (slots < high_slot), slots, -1), 0)
-    few = (by_weight == 0) & (tl.sum(tl.where(slots == high_slot, beyond, 0.0), 0) <= FITTING)
-    keys = pivots.to(tl.int32, bitcast=True)
-    low = tl.where((low_slot < 0) | few, -1, tl.sum(tl.where(slots == low_slot, keys, 0), 0))
-    return low, tl.sum(tl.where(slots == high_slot, keys, 0), 0)
+    limit = tl.where(by_weight, (1.0 - top_p) * total, top_k * 1.0)
+    before, amount_before, doubt_before = _estimate(settings_ptr, far_ptr, slots - 1, total, vocab_size, sampled, PARTS)
+    here, amount, doubt = _estimate(settings_ptr, far_ptr, slots, total, vocab_size, sampled, PARTS)
+    sign = tl.where(by_weight, 1.0, -1.0)  # beyond must be little, within much
+    surely_before, surely = amount_before + sign * doubt_before, amount + sign * doubt
+    hardly_before, hardly = amount_before - sign * doubt_before, amount - sign * doubt
+    enough = tl.where(by_weight, surely <= limit, surely >= limit) | (slots == PIVOTS - 1)
+    short = tl.where(by_weight, hardly_before > limit, hardly_before < limit)
+    high = tl.min(
+        tl.where(enough, _between(before, here, surely_before, surely, limit, SLACK + slots * 0.0), float("inf")), 0
+    )
+    low = tl.max(tl.where(short, _between(before, here, hardly_before, hardly, limit, slots * 0.0 - SLACK), 0.0), 0)
+    within = tl.min(tl.where(enough & (here >= high), amount, float("inf")), 0)  # at most, for top-k
+    few = (by_weight == 0) & (within <= tl.where(top_p < 1, FITTING_BOTH, FITTING))
+    unbounded = few | (low <= 0) | (low >= high)
+    return tl.where(unbounded, -1, low.to(tl.int32, bitcast=True)), high.to(tl.int32, bitcast=True)
 
 
 def num_sampled(vocab_size: int) -> int:
