@@ -29,6 +29,12 @@ _MaxBranches = Annotated[
 _MostAhead = Annotated[
     int, typer.Option(help="Draft ahead of commits while at most so many sequences are open; else take turns.")
 ]
+_MaxPrefillTokens = Annotated[
+    int, typer.Option(help="Most prompt tokens per step while other sequences are drafted for.")
+]
+_Adapters = Annotated[
+    list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to load at the start; repeatable.")
+]
 _DraftStep = Annotated[
     str, typer.Option(help="How a step is launched: auto (what is fastest), separate, fused or persistent.")
 ]
@@ -58,9 +64,7 @@ def main(
     max_num_seqs: Annotated[int, typer.Option(help="Most sequences open at once.")] = 64,
     max_num_batched_tokens: command_line.MaxNumBatchedTokens = 512,
     max_rows: Annotated[int, typer.Option(help="Most paths drafted in one step; 0: 16 on a CPU, else 64.")] = 0,
-    max_prefill_tokens: Annotated[
-        int, typer.Option(help="Most prompt tokens per step while other sequences are drafted for.")
-    ] = 128,
+    max_prefill_tokens: _MaxPrefillTokens = 128,
     max_branches: _MaxBranches = MOST_BRANCHES,
     most_ahead: _MostAhead = MANY,
     stop_below: _StopBelow = 0.0,
@@ -68,9 +72,7 @@ def main(
     loop_steps: _LoopSteps = 6,
     draft_step: _DraftStep = "auto",
     adapters_dir: _AdaptersDir = None,
-    adapter: Annotated[
-        list[str] | None, typer.Option(help="NAME=FOLDER of an adapter to load at the start; repeatable.")
-    ] = None,
+    adapter: _Adapters = None,
     max_adapters: Annotated[int, typer.Option(help="Most adapters held at one time; memory is reserved for all.")] = 4,
     max_adapter_rank: Annotated[int, typer.Option(help="Highest rank of an adapter.")] = 16,
     num_threads: command_line.NumThreads = 1,
