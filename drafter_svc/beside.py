@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from drafter_svc.events import Event, Output
 
 Post = Callable[[Event], None]
+Send = Callable[[Output], None]  # over the network, from any thread
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
     process: str  # names it to gateways
-    hear: Callable[[Post], Post]  # how to post what the network says; from now on commits come, too
-    take_drafts: Callable[[Output], Output]  # on the engine's thread; what is left goes over the network
+    hear: Callable[[Post, Send], Post]  # how to post what the network says; from now on commits come, too
+    take_drafts: Callable[[Output], Output]  # on the engine's thread; what is left goes over the network now

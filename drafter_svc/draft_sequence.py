@@ -162,7 +162,7 @@ class DraftSequence:
     # How it is done
 
     def _observe(self, commit: Commit) -> None:
-        if commit.proposer != self.request.proposers[0] or commit.num_draft_tokens == 0:
+        if self.fan_out == 0 or commit.proposer != self.request.proposers[0] or commit.num_draft_tokens == 0:
             return
         self.history.observe_pass(commit.num_accepted, commit.num_draft_tokens)
         accepted, last = commit.token_ids[: commit.num_accepted], commit.token_ids[-1]

@@ -34,6 +34,16 @@ class Plan:
     num_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    """What one row is to do."""
+
+    start: int
+    num_tokens: int
+    num_wanted: int
+    end: int  # of the KV that it writes; what lies past its tokens never counts as computed
+
+
 class Planner:
     def __init__(self, pool: BlockPool, limits: RowLimits, own: Limits) -> None:
         self._pool = pool
@@ -62,19 +72,20 @@ class Planner:
         waiting = self._whose_turn([sequence for sequence in sequences if sequence.trunk_has_work()], len(sequences))
         prefill_tokens = self._limits.max_prefill_tokens if self._others_draft(sequences) else self._limits.max_tokens
         for sequence in waiting:
-            left = self._left(plan)
-            if self._is_prefill(sequence):
-                left = min(left, prefill_tokens)
+            is_prefill = self._is_prefill(sequence)
+            left = min(self._left(plan), prefill_tokens) if is_prefill else self._left(plan)
             before = plan.num_tokens
             if left > 0:
                 self._add_trunk(plan, sequence, left, sequences)
-            if self._is_prefill(sequence):
+            if is_prefill:
                 prefill_tokens -= plan.num_tokens - before
 
     def _whose_turn(self, waiting: list[DraftSequence], num_open: int) -> list[DraftSequence]:
         """Who drafts, then prompts; in turns where all tokens are drawn at once, for whoever drafts waits for all."""
-        prompts = [sequence for sequence in waiting if self._is_prefill(sequence)]
-        drafting = [sequence for sequence in waiting if not self._is_prefill(sequence)]
+        prompts: list[DraftSequence] = []
+        drafting: list[DraftSequence] = []
+        for sequence in waiting:
+            (prompts if self._is_prefill(sequence) else drafting).append(sequence)
         if not (self._own.feeds_drawn and prompts):
             self._prompts_next = self._feeds_prompts = False
             return [*drafting, *prompts]
@@ -83,13 +94,12 @@ class Planner:
         return drafting if self._prompts_next else prompts
 
     def _add_trunk(self, plan: Plan, sequence: DraftSequence, most: int, sequences: Collection[DraftSequence]) -> None:
-        num_tokens = min(most, self._num_to_feed(sequence))
-        end = self._end(sequence, sequence.trunk, num_tokens)
-        while not _grow(sequence.trunk, end):
+        feed = self._feed(sequence, sequence.trunk, min(most, self._num_to_feed(sequence)))
+        while not _grow(sequence.trunk, feed.end):
             if not _evict_branch(sequences):
                 sequence.starve()
                 return
-        self._add(plan, sequence, sequence.trunk, num_tokens)
+        self._add(plan, sequence, sequence.trunk, feed)
 
     def _num_to_feed(self, sequence: DraftSequence) -> int:
         """A prompt in its turn is fed without the last token: nothing is drawn for it while others may wait."""
@@ -99,12 +109,11 @@ class Planner:
     def _add_branches(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
         unfinished = [(branch, s) for s in sequences for branch in s.unfinished_branches()]
         for branch, sequence in sorted(unfinished, key=lambda pair: -pair[0].probability):
-            num_tokens = sequence.num_to_feed(branch)
-            end = self._end(sequence, branch, num_tokens)
-            if end - sequence.feeding.start(branch) > self._left(plan):
+            feed = self._feed(sequence, branch, sequence.num_to_feed(branch))
+            if feed.end - feed.start > self._left(plan):
                 return
-            if _grow(branch, end):
-                self._add(plan, sequence, branch, num_tokens)
+            if _grow(branch, feed.end):
+                self._add(plan, sequence, branch, feed)
             else:
                 sequence.drop_branch(branch)
 
@@ -127,45 +136,43 @@ class Planner:
         if begun is None:
             return True
         branch, copies = begun
-        num_tokens = sequence.num_to_feed(branch)
-        if not _grow(branch, self._end(sequence, branch, num_tokens)):
+        feed = self._feed(sequence, branch, sequence.num_to_feed(branch))
+        if not _grow(branch, feed.end):
             sequence.drop_branch(branch)
             return False
         plan.copies += copies
-        self._add(plan, sequence, branch, num_tokens)
+        self._add(plan, sequence, branch, feed)
         return True
 
-    def _add(self, plan: Plan, sequence: DraftSequence, path: Path, num_tokens: int) -> None:
-        token_ids, start = sequence.feeding.token_ids(path), sequence.feeding.start(path)
-        num_wanted = self._num_wanted(sequence, path, num_tokens)
-        is_whole = num_wanted > 0
+    def _add(self, plan: Plan, sequence: DraftSequence, path: Path, feed: _Feed) -> None:
         row = Row(
-            token_ids=token_ids[:num_tokens],
-            start=start,
+            token_ids=sequence.feeding.token_ids(path)[: feed.num_tokens],
+            start=feed.start,
             block_ids=tuple(path.table.block_ids),
             drawing=sequence.drawing,
             draw=path.draw,
-            num_wanted=num_wanted,
-            num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if is_whole else 0,
+            num_wanted=feed.num_wanted,
+            num_outcomes=min(sequence.fan_out, MAX_RANKS) + 1 if feed.num_wanted else 0,
             rules=sequence.rules,
             drafted=[token.token_id for token in path.tokens] if sequence.rules else (),
-            features=sequence.feeding.features(path, num_tokens),
+            features=sequence.feeding.features(path, feed.num_tokens),
             adapter=sequence.adapter,
         )
         plan.rows.append(PlannedRow(sequence, path, row))
-        plan.num_tokens += self._end(sequence, path, num_tokens) - start
+        plan.num_tokens += feed.end - feed.start
 
-    def _end(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
-        """Where the KV ends that a row of `num_tokens` writes. What lies past its tokens never counts as computed."""
-        num_past = max(0, self._own.at_once(self._num_wanted(sequence, path, num_tokens)) - 1)
-        return sequence.feeding.start(path) + num_tokens + num_past
+    def _feed(self, sequence: DraftSequence, path: Path, num_tokens: int) -> _Feed:
+        start = sequence.feeding.start(path)
+        num_wanted = self._num_wanted(sequence, path, start + num_tokens)
+        num_past = max(0, self._own.at_once(num_wanted) - 1)
+        return _Feed(start, num_tokens, num_wanted, start + num_tokens + num_past)
 
-    def _num_wanted(self, sequence: DraftSequence, path: Path, num_tokens: int) -> int:
-        """Draft tokens to ask of a row that feeds `num_tokens`; none before all that stands before them is fed.
+    def _num_wanted(self, sequence: DraftSequence, path: Path, end: int) -> int:
+        """Draft tokens to ask of a row that feeds up to `end`; none before all that stands before them is fed.
 
         One more than the path's goal tells what may become final after all of it, for which branches are begun.
         """
-        if sequence.feeding.start(path) + num_tokens < len(sequence.committed) + len(path.tokens):
+        if end < len(sequence.committed) + len(path.tokens):
             return 0
         num_past_goal = 1 if self._own.feeds_drawn and sequence.fan_out else 0
         return max(1, path.goal - len(path.tokens) + num_past_goal)

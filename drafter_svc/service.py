@@ -124,7 +124,7 @@ async def drafter_part(
         lane = partial(own_lane, config.engine) if shares_process else nullcontext
         divert = unchanged if beside is None else beside.take_drafts
         engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.report, "drafter", lane, divert)
-        post = engine.post if beside is None else beside.hear(engine.post)
+        post = engine.post if beside is None else beside.hear(engine.post, engine.send_undiverted)
         info = drafter.info if beside is None else lambda: replace(drafter.info(), process=beside.process)
         engine.start()
         try:

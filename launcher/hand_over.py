@@ -1,7 +1,8 @@
 """Hands commits and drafts over in memory between a verifier and a drafter of one process. Knows their messages alone.
 
 Which sequences, a gateway says: it opens them at both under one number. What it is told of commits is the same as ever;
-of drafts it is told when they were made. All that it says reaches both through here, so that each event stands in its
+of drafts it is told when they were made, and that only once a step runs: the event loop would take the interpreter from
+a verifier that is about to launch one. All that it says reaches both through here, so that each event stands in its
 engine's queue before anything that follows from it.
 """
 
@@ -49,6 +50,8 @@ class HandOver:
         self._at_drafter: dict[Key, PairKey] = {}
         self._post_verifier: verifier_svc.beside.Post = _not_yet
         self._post_drafter: drafter_svc.beside.Post = _not_yet
+        self._send_reports: drafter_svc.beside.Send = _not_yet
+        self._reports: drafting.Output = []  # for gateways, of drafts that were handed over
         self._trips: defaultdict[int, RoundTrips]  # by the verifier's stream
 
     @property
@@ -86,17 +89,29 @@ class HandOver:
 
     def take_drafts(self, output: drafting.Output) -> drafting.Output:
         """What is left is for the network."""
+        left: drafting.Output = []
         with self._lock:
-            return [(stream, self._diverted(stream, message)) for stream, message in output]
+            for stream, message in output:
+                if isinstance(message, DraftBatch):
+                    left += self._divert(stream, message)
+                    continue
+                if isinstance(message, SequenceFailure):
+                    self._leave_drafter((stream, message.sequence_id))
+                left.append((stream, message))
+        return left
 
     def note_outputs(self, outputs: list[verifying.StreamOutput]) -> list[verifying.StreamOutput]:
+        """A step runs, or none will."""
         with self._lock:
+            reports, self._reports = self._reports, []
             for output in outputs:
                 ended = [
                     one.sequence_id for one in output.commits.commits if one.finish_reason is not FinishReason.NONE
                 ]
                 for sequence_id in (*ended, *(failure.sequence_id for failure in output.failures)):
                     self._leave_verifier((output.stream, sequence_id))
+        if reports:
+            self._send_reports(reports)
         return outputs
 
     # What gateways say
@@ -112,8 +127,8 @@ class HandOver:
 
         return note_and_post
 
-    def _hear_drafter(self, post: drafter_svc.beside.Post) -> drafter_svc.beside.Post:
-        self._post_drafter = post
+    def _hear_drafter(self, post: drafter_svc.beside.Post, send: drafter_svc.beside.Send) -> drafter_svc.beside.Post:
+        self._post_drafter, self._send_reports = post, send
 
         def note_and_post(event: drafting.Event) -> None:
             with self._lock:
@@ -156,13 +171,11 @@ class HandOver:
 
     # How it is done
 
-    def _diverted(self, stream: int, message: drafting.Message) -> drafting.Message:
-        if isinstance(message, SequenceFailure):
-            self._leave_drafter((stream, message.sequence_id))
-        if not isinstance(message, DraftBatch):
-            return message
+    def _divert(self, stream: int, message: DraftBatch) -> drafting.Output:
+        """What of it goes over the network now."""
         handed: defaultdict[int, list[Draft]] = defaultdict(list)
         left: list[Draft] = []
+        reports: list[Draft] = []  # one tells the gateway of all of its sequence
         for draft in message.drafts:
             pair = self._pair_at(self._at_drafter, (stream, draft.sequence_id))
             if pair is None:
@@ -170,12 +183,14 @@ class HandOver:
                 continue
             if pair.verifier is not None and draft.draw >> _EPOCH == pair.epoch:
                 handed[pair.verifier].append(draft)
-            if not (left and left[-1].sequence_id == draft.sequence_id):
-                left.append(replace(draft, tokens=()))  # one tells the gateway of all
+            if not (reports and reports[-1].sequence_id == draft.sequence_id):
+                reports.append(replace(draft, tokens=()))
         for verifier, drafts in handed.items():
             self._trips[verifier].note_drafts(drafts)
             self._post_verifier((verifier, DraftBatch(tuple(drafts))))
-        return replace(message, drafts=tuple(left))
+        if reports:
+            self._reports.append((stream, replace(message, drafts=tuple(reports))))
+        return [(stream, replace(message, drafts=tuple(left)))] if left else []
 
     def _pair_at(self, side: dict[Key, PairKey], key: Key) -> _Pair | None:
         pair_key = side.get(key)

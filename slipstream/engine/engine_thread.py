@@ -68,7 +68,7 @@ class EngineThread(Generic[Event, Output]):
         on_failure: Callable[[Exception], None] | None = None,
         name: str = "engine",
         lane: Callable[[], AbstractContextManager[None]] = nullcontext,  # what the thread works within
-        divert: Callable[[Output], Output] = unchanged,  # on the thread: takes what goes another way, returns the rest
+        divert: Callable[[Output], Output] = unchanged,  # on the thread: takes what goes another way; the rest
     ) -> None:
         self._worker = worker
         self._on_output = on_output
@@ -147,7 +147,13 @@ class EngineThread(Generic[Event, Output]):
 
     def send(self, output: Output) -> None:
         """Hands an output to the event loop; for a worker that has one to say in the middle of a step."""
-        self._outbox.append(self._divert(output))
+        rest = self._divert(output)
+        if rest:
+            self.send_undiverted(rest)
+
+    def send_undiverted(self, output: Output) -> None:
+        """The same from any thread, for who has diverted it."""
+        self._outbox.append(output)
         if not self._outbox_scheduled.is_set():  # one wake-up of the loop delivers all that is there by then
             self._outbox_scheduled.set()
             self._on_loop(self._deliver)
