@@ -22,8 +22,9 @@ class Calls(grpc.aio.ServerInterceptor):
 
     def __init__(self, service_names: Collection[str]) -> None:
         self._service_names = frozenset(service_names)
-        self._num_running = 0
+        self._running: set[asyncio.Task[Any]] = set()
         self._refusing = False
+        self._cutting = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -34,6 +35,12 @@ class Calls(grpc.aio.ServerInterceptor):
     async def finished(self) -> None:
         """Returns when none is in flight; the status of the last may still have to be written."""
         await self._idle.wait()
+
+    def cut(self) -> None:
+        """Ends those in flight as new ones are refused; what grpc ends looks as if its caller had cancelled it."""
+        self._cutting = True
+        for task in self._running:
+            task.cancel()
 
     async def intercept_service(
         self,
@@ -49,13 +56,19 @@ class Calls(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             if self._refusing:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, REFUSAL)
-            self._num_running += 1
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.add(task)
             self._idle.clear()
             try:
                 return await behaviour(request, context)
+            except asyncio.CancelledError:
+                if self._cutting and not context.cancelled():
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, REFUSAL)
+                raise
             finally:
-                self._num_running -= 1
-                if not self._num_running:
+                self._running.discard(task)
+                if not self._running:
                     self._idle.set()
 
         return call

@@ -104,7 +104,7 @@ async def serve(
         await checks.enter_graceful_shutdown()
         calls.refuse()
         drains = (part.drain or calls.finished, *drain_beside)
-        await _first_of(_drained(server, drains, config.drain_seconds), signals.second.wait())
+        await _first_of(_drained(server, calls, drains, config.drain_seconds), signals.second.wait())
     finally:
         announcing.cancel()
         await server.stop(None)
@@ -195,9 +195,14 @@ def _bind(server: grpc.aio.Server, config: ServerConfig) -> str:
     return f"{host}:{bound}"
 
 
-async def _drained(server: grpc.aio.Server, drains: Sequence[Callable[[], Awaitable[None]]], seconds: float) -> None:
+async def _drained(
+    server: grpc.aio.Server, calls: Calls, drains: Sequence[Callable[[], Awaitable[None]]], seconds: float
+) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.gather(*(drain() for drain in drains)), seconds)
+    calls.cut()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(calls.finished(), _LAST_WRITE_SECONDS)
     await server.stop(_LAST_WRITE_SECONDS)  # who watches health never ends by itself
 
 

@@ -121,6 +121,10 @@ def test_sigterm_drains_says_not_serving_and_ends_within_its_bound(echo: Echo) -
         assert next(stream).request_id == "a"  # a call in flight goes on while the server drains
         assert echo.end() == (0, "")
         assert 0.9 < time.monotonic() - start < 5
+        with pytest.raises(grpc.RpcError) as cut:
+            list(stream)
+        assert cut.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        assert "shutting down" in cut.value.details()  # type: ignore[attr-defined]
 
 
 def test_a_call_that_comes_while_the_server_drains_is_told_to_go_elsewhere(echo: Echo) -> None:
