@@ -68,6 +68,7 @@ ON_CORES = "--drafter-device cpu --drafter-threads 4 --drafter-cores 8-11 --stre
 CONTROLLER = "--device cuda --widen 8b --minutes 2.5 --json build/gpu_check/controller.json"
 TRACED = f"--temperatures 0 --fan-out 0 --seconds 1.5 --trace {LOGS}/trace.json"
 LONE = "--streams 1 --proposers draft_model"
+WIDE = "--draft-tokens 7 --fan-out 16 --drafter-options=--loop-steps=8"
 LOADS = "--streams 8,32,64 --proposers draft_model --fan-out 0"  # one GPU: nobody runs ahead of several streams
 TWO_GPUS = "--round-bits 4 --drafter-device cuda:1 --streams 1,32 --seconds 3"
 SANITIZED = (*SANITIZER, sys.executable, *PYTEST, "-m", "not gpu")
@@ -107,7 +108,7 @@ STEPS = {
     "linear": python(60, "-m", "bench.sweep_linear"),
     "linear_32": python(35, "-m", "bench.sweep_linear", "--rows", "32", "--only", "qkv", "o", "down"),
     "serving": serving(60, "serving", f"{ONE_PROCESS} {DRAFT_LM} {LONE} --seconds 3"),
-    "serving_wide": serving(45, "serving_wide", f"{ONE_PROCESS} {DRAFT_LM} {LONE} --fan-out 16 --modes coupled"),
+    "serving_wide": serving(50, "serving_wide", f"{ONE_PROCESS} {DRAFT_LM} {LONE} {WIDE} --modes coupled --seconds 3"),
     "serving_loads": serving(80, "serving_loads", f"{ONE_PROCESS} {DRAFT_LM} {LOADS} --seconds 2.5"),
     "serving_auto": serving(60, "serving_auto", f"{ONE_PROCESS} {DRAFT_LM} --proposers auto --temperatures 0"),
     "serving_rounded": serving(60, "serving_rounded", f"{ONE_PROCESS} --round-bits 4 {LONE} --seconds 3"),

@@ -30,6 +30,7 @@ class Drafter:
     num_threads: int = 1
     cores: str = ""  # those it may use, as taskset names them; empty: any
     kv_memory_mib: int = 512
+    options: tuple[str, ...] = ()  # any others, as its command line has them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +125,8 @@ def drafter_options(services: Services, drafter: Drafter) -> list[str]:
     options = ["--model", str(drafter.model), "--device", drafter.device, "--dtype", services.dtype]
     options += ["--target-model", str(services.model), "--proposer", drafter.proposer]
     options += ["--num-threads", str(drafter.num_threads), "--max-model-len", str(services.max_model_len)]
-    return [*options, "--max-num-seqs", str(services.max_num_seqs), "--kv-memory-mib", str(drafter.kv_memory_mib)]
+    options += ["--max-num-seqs", str(services.max_num_seqs), "--kv-memory-mib", str(drafter.kv_memory_mib)]
+    return [*options, *drafter.options]
 
 
 def _separate(processes: Processes, services: Services) -> tuple[ServiceProcess, dict[str, ServiceProcess]]:

@@ -28,6 +28,7 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-model-len", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="of the verifier")
     parser.add_argument("--drafter-threads", type=int, default=1)
+    parser.add_argument("--drafter-options", default="", help="any others of the drafter, in one word")
     parser.add_argument("--trace", type=Path)
 
 
@@ -44,6 +45,7 @@ def asked_services(asked: argparse.Namespace, scratch: Path, max_num_seqs: int) 
             num_threads=asked.drafter_threads,
             cores=asked.drafter_cores,
             kv_memory_mib=asked.drafter_kv_memory_mib,
+            options=tuple(asked.drafter_options.split()),
         )
         for name, path in folders.items()
         if path
