@@ -43,6 +43,7 @@ class DraftSequence:
         stops = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else limits.eos_token_ids))
         self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, stops)
         self.runs_ahead = True  # as far as it is asked to
+        self._has_commits = False
         self.received = received  # when the newest commit, or the request, came; time.monotonic()
         self.compute_seconds = 0.0  # spent on this sequence since its last message
         self.starved = False  # its KV was given up; nothing is drafted until there is room for all of it
@@ -68,9 +69,16 @@ class DraftSequence:
     def fan_out(self) -> int:
         return self._asked_fan_out if self.runs_ahead else 0
 
+    @property
+    def holds_back(self) -> bool:
+        """Among many, nothing is drawn before the first commit: it comes with those of the others, who wait for all."""
+        return not (self.runs_ahead or self._has_commits)
+
     # What there is to do
 
     def trunk_has_work(self) -> bool:
+        if self.holds_back and self.num_to_feed(self.trunk) == 1:
+            return False
         wanted = not self.trunk.is_complete or self._branches_wait_for_trunk()
         return wanted and not self.starved and self.num_to_feed(self.trunk) > 0
 
@@ -98,6 +106,7 @@ class DraftSequence:
     def commit(self, commit: Commit, received: float) -> None:
         for ready, new in self._order.take(commit, self.committed):
             self.received = received
+            self._has_commits = True
             if ready.base == len(self.committed):
                 self._observe(ready)
             self._bounds.note(new)

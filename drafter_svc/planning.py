@@ -104,7 +104,8 @@ class Planner:
     def _num_to_feed(self, sequence: DraftSequence) -> int:
         """A prompt in its turn is fed without the last token: nothing is drawn for it while others may wait."""
         num_tokens = sequence.num_to_feed(sequence.trunk)
-        return num_tokens - 1 if self._feeds_prompts and self._is_prefill(sequence) else num_tokens
+        draws_nothing = sequence.holds_back or (self._feeds_prompts and self._is_prefill(sequence))
+        return num_tokens - 1 if draws_nothing else num_tokens
 
     def _add_branches(self, plan: Plan, sequences: Collection[DraftSequence]) -> None:
         unfinished = [(branch, s) for s in sequences for branch in s.unfinished_branches()]

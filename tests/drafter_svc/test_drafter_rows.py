@@ -131,3 +131,19 @@ def test_it_runs_ahead_while_few_enough_sequences_are_open() -> None:
     setup.drafter.handle(Closed(STREAM, 8))
     setup.commit(ScriptedVerifier(request(temperature=0.0)).commit_others(1))
     assert len(setup.drafts()) > 1
+
+
+def test_among_many_a_prompt_is_fed_and_drafted_for_from_its_first_commit_on() -> None:
+    setup = Setup(most_ahead=1, max_prefill_tokens=64)
+    setup.open(request(temperature=0.0))
+    setup.drafts()
+    late = request((5, 4, 3, 2, 1, 2, 3), sequence_id=8, temperature=0.0)
+    setup.open(late)
+    assert not setup.drafts()
+    assert [len(chunk.token_ids) for chunk in setup.runner.forwards[-1]] == [6]
+    setup.commit(ScriptedVerifier(late).commit_others(1))
+    assert {draft.sequence_id for draft in setup.drafts()} == {8}
+    setup.open(request((5, 4, 3, 2), sequence_id=9, temperature=0.0))
+    for sequence_id in (7, 8):
+        setup.drafter.handle(Closed(STREAM, sequence_id))
+    assert {draft.sequence_id for draft in setup.drafts()} == {9}, "alone it waits for nothing"
