@@ -126,7 +126,9 @@ def test_it_runs_ahead_while_few_enough_sequences_are_open() -> None:
     setup = Setup(most_ahead=1)
     setup.open(request(temperature=0.0, fan_out=4))
     assert len(setup.drafts()) == 5
-    setup.open(request(sequence_id=8, temperature=0.0, fan_out=4))
+    other = request(sequence_id=8, temperature=0.0, fan_out=4)
+    setup.open(other)
+    setup.commit(ScriptedVerifier(other).commit_others(1))
     assert len(setup.drafts()) == 1
     setup.drafter.handle(Closed(STREAM, 8))
     setup.commit(ScriptedVerifier(request(temperature=0.0)).commit_others(1))
