@@ -12,9 +12,11 @@ from slipstream.engine.buckets import padded_count
 
 SLOWEST: Final = 1.7  # times a step without prompts that one with some may take
 COLD_TOKENS: Final = 240  # with a few that decode a step of 256: before anything was measured
-FEWEST: Final = 16  # tokens of a prompt, however slow it makes the others; also the fewest that say what one costs
+FEWEST: Final = 32  # tokens of a prompt, however slow it makes the others
+TELLING: Final = 16  # tokens that say what one costs: fewer may just be the end of a prompt
 _PLAIN_SHARE: Final = 0.2  # of the newest step without prompts in what such a step is taken to need
 _FASTEST_GROWTH: Final = 1.15  # from step to step: where tokens stop being free, they may be dear at once
+_FASTEST_SHRINKING: Final = 1.3  # what lengthened one step may have been something else
 
 
 class PromptPace(Protocol):
@@ -52,8 +54,8 @@ class MeasuredPace:
     def note(self, num_prompt_tokens: int, seconds: float) -> None:
         if num_prompt_tokens == 0:
             self._plain_seconds += (seconds - self._plain_seconds) * (_PLAIN_SHARE if self._plain_seconds else 1.0)
-        elif self._plain_seconds and num_prompt_tokens >= FEWEST:
+        elif self._plain_seconds and num_prompt_tokens >= TELLING:
             each = (seconds - self._plain_seconds) / num_prompt_tokens
-            most = self._num_tokens * _FASTEST_GROWTH
+            least, most = self._num_tokens / _FASTEST_SHRINKING, self._num_tokens * _FASTEST_GROWTH
             wanted = (SLOWEST - 1) * self._plain_seconds / each if each > 0 else most
-            self._num_tokens = max(FEWEST, min(wanted, most))
+            self._num_tokens = max(FEWEST, min(max(wanted, least), most))

@@ -36,6 +36,11 @@ class Result:
         if self._end is not None:
             self._end.record()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to wait for any more, where that can be asked."""
+        return self._end is not None and bool(self._end.query())  # type: ignore[no-untyped-call]
+
     def wait(self) -> None:
         if self._end is not None:
             self._end.synchronize()

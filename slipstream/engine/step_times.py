@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
+from typing import Final
 
 from slipstream.engine.buckets import Bucket
+
+SOONER: Final = 0.7  # of the time after which a step was looked for in vain: else a time too long would confirm itself
 
 
 class StepTimes:
@@ -24,9 +28,13 @@ class StepTimes:
         self.expected_end = begins + self._seconds.get(bucket, 0.0)
         return now
 
-    def ended(self, bucket: Bucket, launched: float) -> None:
+    def ended(self, bucket: Bucket, launched: float, *, unseen: bool = False) -> None:
+        """`unseen`: it was over before anyone looked, so that nobody knows for how long it ran."""
         now = time.monotonic()
-        self.note(bucket, now - max(launched, self._ended))
+        if unseen:
+            self._seconds[bucket] = SOONER * min(now - launched, self._seconds.get(bucket, math.inf))
+        else:
+            self.note(bucket, now - max(launched, self._ended))
         self._ended = now
         self._num_under_way -= 1
 

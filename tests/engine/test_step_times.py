@@ -50,6 +50,18 @@ def test_a_shorter_time_counts_at_once_and_a_longer_one_by_a_quarter(clock: Cloc
     assert times.seconds(SMALL) == 4.0
 
 
+def test_a_time_that_was_once_too_long_is_given_up_though_nobody_looks_before_it_is_over(clock: Clock) -> None:
+    times = StepTimes()
+    run(times, clock, SMALL, 74.0)  # something held it up
+    for _ in range(20):
+        launched = times.launched(SMALL)
+        looked = max(times.expected_end, clock.now)
+        unseen = looked > launched + 5.0
+        clock.now = max(looked, launched + 5.0)
+        times.ended(SMALL, launched, unseen=unseen)
+    assert 2.5 < times.seconds(SMALL) <= 5.0
+
+
 def test_a_step_behind_another_one_begins_when_that_ends(clock: Clock) -> None:
     times = StepTimes()
     run(times, clock, SMALL, 4.0)
