@@ -1,13 +1,14 @@
 """The controller against every fixed setting, with real services and a recorded load of 1 to 64 streams.
 
     python -m bench.bench_controller [--draft-model DIR] [--device cuda --widen 8b --kv-memory-mib 8000]
-        [--streams 1,4,16,64] [--minutes 10] [--rounds 5] [--json FILE]
+        [--streams 1,4,16,64] [--minutes 12] [--rounds 12] [--json FILE]
 
 Verifier, drafter and gateway start once; each setting is a tenant. In every round each setting replays the same
-requests (mixed_load.py) at every number of streams, one setting right after the other, so that what else the machine
-does hits all alike. `--minutes` bounds it all: a round that would not end in time is not begun. Wanted: at least 0.97
-times the best fixed setting at each point, and more than any one of them in total. The best of several measured ones
-is partly the luckiest; `+-` is the standard error of the ratio over rounds.
+requests (mixed_load.py) at every number of streams, one setting right after the other, in another order each time, so
+that what else the machine does hits all alike. A fixed setting far below the best one at a point is not measured there
+again: what time there is goes to those that matter. `--minutes` bounds it all: a round that would not end in time is
+not begun. Wanted: at least 0.97 times the best fixed setting at each point, and more than any one of them in total. The
+best of several measured ones is partly the luckiest; `+-` is the standard error of the ratio over rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bench.controller import CONTROLLER, Point, show, totals
+from bench.controller import CONTROLLER, FIXED, MOST_DRAFT_TOKENS, STREAMS, Point, show, totals
 from bench.live_services import Drafter, Services, running, tenant
 from bench.local_stack import running_on_cores
 from bench.mixed_load import Recorded, Replayed, load_recorded, replay, stretch
@@ -31,17 +32,10 @@ from bench.scraped import Scraped
 from launcher.demo import DRAFTERS, find_draft_model
 from slipstream.config import default_model_dir
 
-FIXED: Final = {
-    "none": (("none",), 0),
-    "ngram K=4": (("ngram",), 4),
-    "draft_model K=2": (("draft_model",), 2),
-    "draft_model K=4": (("draft_model",), 4),
-    "ngram+draft_model K=4": (("ngram", "draft_model"), 4),
-}
 MODEL_LEN: Final = 1024  # on a GPU; more than any recorded request has
-MOST_DRAFT_TOKENS: Final = 8  # that the controller may choose
-STREAMS: Final = (1, 4, 16, 64)
-ANSWERS: Final = 2.0  # that each stream takes up at a point; a lone one takes a whole period
+ANSWERS: Final = 1.5  # that each stream takes up at a point; a lone one takes a whole period
+FEWEST_ANSWERS: Final = 12  # of several streams together
+OUT: Final = 0.85  # of the best fixed setting; one below it is not measured there again
 PAUSE_SECONDS: Final = 0.3  # after a replay, until what was cut short is gone everywhere
 
 
@@ -53,13 +47,22 @@ def tenants() -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Measured:
-    """Replays of one number of streams, by setting; one of each in every round."""
+    """Replays of one number of streams, by setting; one of each in every round, until one is out."""
 
     streams: int
     replays: dict[str, list[Replayed]] = field(default_factory=dict)
 
     def add(self, setting: str, replayed: Replayed) -> None:
         self.replays.setdefault(setting, []).append(replayed)
+
+    @property
+    def contenders(self) -> list[str]:
+        """Settings that are still measured."""
+        if not self.replays:
+            return [*FIXED, CONTROLLER]
+        rates = self.point().rates
+        least = OUT * rates[self.point().best_fixed]
+        return [name for name, rate in rates.items() if name == CONTROLLER or rate >= least]
 
     def point(self) -> Point:
         return Point("mixed", self.streams, {name: _rate(of) for name, of in self.replays.items()})
@@ -78,6 +81,10 @@ class Measured:
         return dict(every.failures)
 
 
+def _answers_each(answers: float, streams: int) -> float:
+    return answers if streams == 1 else max(answers, FEWEST_ANSWERS / streams)
+
+
 def _rate(replays: Sequence[Replayed]) -> float:
     whole = Replayed()
     for one in replays:
@@ -90,24 +97,22 @@ class Bench:
 
     def __init__(self, gateway: str, recorded: Sequence[Recorded], streams: Sequence[int], answers: float) -> None:
         self._gateway = gateway
-        self._loads = {number: stretch(recorded, number, answers) for number in streams}
+        self._loads = {number: stretch(recorded, number, _answers_each(answers, number)) for number in streams}
         self.measured = {number: Measured(number) for number in streams}
 
     async def warm_up(self) -> None:
-        """Each fixed setting once, and the controller at every load: what it has learned is not what is measured."""
-        fewest = min(self._loads)
-        for name in FIXED:
-            await self._replay(name, fewest)
+        """The setting that has most to warm, and the controller at every load: what it learns first is not measured."""
+        await self._replay([*FIXED][-1], min(self._loads))
         for streams in self._loads:
             await self._replay(CONTROLLER, streams)
 
     async def round(self, number: int) -> None:
-        """Another setting goes first in every round."""
-        names = [*FIXED, CONTROLLER]
-        first = number % len(names)
-        for streams in self._loads:
+        """Another setting goes first in every round, and every other round goes backwards."""
+        for streams, measured in self.measured.items():
+            names = measured.contenders[:: -1 if number % 2 else 1]
+            first = number // 2 % len(names)
             for name in (*names[first:], *names[:first]):
-                self.measured[streams].add(name, await self._replay(name, streams))
+                measured.add(name, await self._replay(name, streams))
 
     def points(self) -> list[Point]:
         return [measured.point() for measured in self.measured.values()]
@@ -163,7 +168,9 @@ def tell(bench: Bench, rounds: int, seconds: float) -> None:
     print(f"after {rounds} rounds, {seconds:.0f} s")
     for measured in bench.measured.values():
         show(measured.point())
-        rates = ", ".join(f"{name} {rate:.1f}" for name, rate in measured.point().rates.items())
+        rates = ", ".join(
+            f"{name} {rate:.1f} ({len(measured.replays[name])})" for name, rate in measured.point().rates.items()
+        )
         print(f"     +- {measured.spread():.3f}; {rates}")
         for text, count in measured.failures().items():
             print(f"     {count} requests failed: {text}")
@@ -191,8 +198,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="of a verifier on a CPU; by default all cores")
     parser.add_argument("--streams", default=",".join(map(str, STREAMS)))
     parser.add_argument("--answers", type=float, default=ANSWERS, help="that each stream takes up at a point")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all, the start included")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--minutes", type=float, default=12.0, help="for all, the start included")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

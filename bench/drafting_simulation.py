@@ -38,6 +38,7 @@ class Stream:
     is_new: bool = True  # its prompt is still to be fed
     is_open: bool = False  # at the drafter
     length: int = 0  # tokens that a drafter would have to read to open it
+    ngram_right: float = 0.0  # how often tokens of its n-grams stand in this pass; 0: they have none
     ahead: int = 0  # tokens that the verifier has of a model's path, drafted while it computed
 
 
@@ -113,6 +114,8 @@ class Simulation:
 
     def step(self) -> None:
         """One verify step in which every stream has a pass."""
+        for stream in self.streams:
+            stream.ngram_right = self._ngram_right(stream)
         drafted = self._drafted()
         lag = self.machine.round_trip + drafted.seconds(self.machine)
         self._tell_drafts(round(drafted.seconds(self.machine) * 1e6))
@@ -136,7 +139,7 @@ class Simulation:
         for stream in self.streams:
             assert stream.drafting is not None
             is_open, stream.is_open = stream.is_open, DRAFT_MODEL in stream.drafting.way
-            if stream.is_open:
+            if stream.is_open and not self._rests(stream):
                 work.rows += 1 + (stream.drafting.fan_out if self.machine.overlaps else 0)
                 work.most_tokens = max(work.most_tokens, stream.drafting.num_draft_tokens)
                 work.read_tokens += 0 if is_open else stream.length
@@ -144,19 +147,18 @@ class Simulation:
 
     def _tell_drafts(self, draft_us: int) -> None:
         for stream in self.streams:
-            if stream.is_open:
+            if stream.is_open and not self._rests(stream):
                 wire = round(self.machine.round_trip * 1e6)
                 stream.steering.note_drafts(DRAFT_MODEL, draft_us=draft_us, wire_us=wire)
 
     def _pass(self, stream: Stream, lag: float) -> Commit:
-        drafting, kind = stream.drafting, stream.kind
+        drafting = stream.drafting
         assert drafting is not None
-        stream.steering.note_trial(self._trial(kind))
+        stream.steering.note_trial(self._trial(stream.kind))
         for name in drafting.way:
             if name == NGRAM:
-                is_alone = len(drafting.way) == 1 or not self.machine.overlaps
-                if right := self._ngram_right(kind, is_alone=is_alone):
-                    return self._commit(NGRAM, drafting.num_draft_tokens, right, hit=True)
+                if stream.ngram_right:
+                    return self._commit(NGRAM, drafting.num_draft_tokens, stream.ngram_right, hit=True)
             else:
                 return self._model_pass(stream, drafting, lag)
         return self._commit("", 0, 0.0, hit=False)
@@ -224,8 +226,16 @@ class Simulation:
         drafting["of"].drafting = steering.open(VERIFIER)
         return drafting["of"]
 
-    def _ngram_right(self, kind: TextKind, *, is_alone: bool) -> float:
-        """How often its tokens stand, if it has a match that counts."""
+    def _rests(self, stream: Stream) -> bool:
+        """A drafter that takes turns with the verifier does, while n-grams have drafts."""
+        return stream.ngram_right > 0 and not self.machine.overlaps
+
+    def _ngram_right(self, stream: Stream) -> float:
+        """If there is a match that counts: beside a drafter that does not rest, short ones do not."""
+        drafting, kind = stream.drafting, stream.kind
+        if drafting is None or NGRAM not in drafting.way:
+            return 0.0
+        is_alone = len(drafting.way) == 1 or not self.machine.overlaps
         found = self._random.random()
         if found < kind.long_match:
             return kind.long_right

@@ -56,6 +56,7 @@ class Evidence:
         self._hits: defaultdict[str, Rate] = defaultdict(self._rate)
         self._late: defaultdict[str, Rate] = defaultdict(self._rate)
         self._waits: defaultdict[str, Rate] = defaultdict(self._rate)  # seconds of a pass that found nothing
+        self._waited_for: defaultdict[str, Rate] = defaultdict(self._rate)  # tokens asked for then
         self._filled: defaultdict[str, Rate] = defaultdict(
             self._rate
         )  # tokens of drafts, as a share of those asked for
@@ -74,7 +75,7 @@ class Evidence:
                 self.acceptance(name).add(commit.num_accepted, commit.num_draft_tokens)
             elif commit.hit:
                 continue  # somebody before it had drafts
-            self._note_turn(name, commit)
+            self._note_turn(name, commit, asked.num_draft_tokens)
 
     def fade(self, name: str) -> None:
         """A pass that it did not draft for: what this request showed counts less, what its tenant shows counts more."""
@@ -84,7 +85,7 @@ class Evidence:
     def fade_to(self, name: str, passes: float) -> None:
         """What was seen of this proposer is old."""
         self.acceptance(name).fade_to(passes)
-        for rates in (self._hits, self._late, self._waits, self._filled):
+        for rates in (self._hits, self._late, self._waits, self._waited_for, self._filled):
             rates[name].fade_to(passes)
 
     def acceptance(self, name: str) -> Acceptance:
@@ -108,18 +109,20 @@ class Evidence:
             late=self._late[name].mean(_COLD_LATE),
             filled=self._filled[name].mean(1.0),
             wait_seconds=self._waits[name].mean(0.0),
+            wait_tokens=self._waited_for[name].mean(0.0),
             draft_seconds=drafted.seconds_per_token(rows),
             round_trip=drafted.round_trip,
             is_elsewhere=True,
         )
 
-    def _note_turn(self, name: str, commit: Commit) -> None:
+    def _note_turn(self, name: str, commit: Commit, num_asked: int) -> None:
         drafted = commit.proposer == name
         hit = drafted and commit.hit
         self._hits[name].add(hit)
         if not hit:
             self._late[name].add(drafted)
             self._waits[name].add(commit.wait_us * 1e-6)
+            self._waited_for[name].add(num_asked)
 
     def _hit(self, name: str) -> float:
         cold = _COLD_HIT.get(name, _COLD_REMOTE_HIT)

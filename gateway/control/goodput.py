@@ -26,7 +26,8 @@ class Source:
     hit: float  # h
     filled: float = 1.0  # tokens of drafts that are there, as a share of K
     late: float = 0.0  # share of the other passes that get its drafts in the end
-    wait_seconds: float = 0.0  # w
+    wait_seconds: float = 0.0  # w, as it was
+    wait_tokens: float = 0.0  # K then
     draft_seconds: float = 0.0  # for one token
     round_trip: float = 0.0  # r
 
@@ -38,6 +39,10 @@ class Source:
         whole = int(count)
         standing = list(accumulate(self.acceptance[: whole + 1], lambda reached, rate: reached * rate))
         return float(sum(standing[:whole]) + (count - whole) * sum(standing[whole:]))
+
+    def wait(self, num_draft_tokens: int) -> float:
+        """w: who drafts fewer tokens is waited for so much less."""
+        return max(0.0, self.wait_seconds + (num_draft_tokens - self.wait_tokens) * self.draft_seconds)
 
     @property
     def served(self) -> float:
@@ -96,5 +101,5 @@ def _lag(source: Source, num_draft_tokens: int, verify: float, *, is_lone: bool)
     """By how much a pass takes longer than the step itself; a batch waits for nobody, but a drafter that lags behind
     has fewer drafts there than were measured while it drafted less."""
     behind = max(0.0, num_draft_tokens * source.draft_seconds + source.round_trip - verify)
-    waits = source.wait_seconds if is_lone else 0.0
+    waits = source.wait(num_draft_tokens) if is_lone else 0.0
     return source.hit * behind + (1 - source.hit) * waits

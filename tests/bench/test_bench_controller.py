@@ -35,6 +35,14 @@ def test_a_machine_that_slows_down_for_all_alike_adds_nothing_to_the_spread() ->
     assert measured([20.0, 10.0], [10.0, 10.0]).spread() > 0.1
 
 
+def test_a_fixed_setting_far_below_the_best_is_measured_no_more_and_the_controller_always_is() -> None:
+    found = measured([1.0], [10.0])
+    assert Measured(4).contenders == [*FIXED, CONTROLLER]
+    found.add("ngram K=4", Replayed(num_tokens=900, seconds=100.0))
+    found.add("draft_model K=2", Replayed(num_tokens=800, seconds=100.0))
+    assert found.contenders == [CONTROLLER, "none", "ngram K=4"]
+
+
 def test_totals_weigh_every_load_alike() -> None:
     points = [measured([1.0], [2.0]).point(), measured([300.0], [150.0]).point()]
     assert totals(points) == {CONTROLLER: 0.75, "none": 0.75}

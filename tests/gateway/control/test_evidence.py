@@ -32,6 +32,7 @@ def test_hits_late_drafts_and_waits_are_told_apart() -> None:
     assert source.hit == pytest.approx(1 / 3, abs=0.05)
     assert source.late == pytest.approx(1 / 2, abs=0.05)
     assert source.wait_seconds == pytest.approx(0.006, abs=0.0008)
+    assert source.wait_tokens == pytest.approx(4, abs=0.4)
 
 
 def test_a_pass_that_another_proposer_served_first_is_no_miss() -> None:

@@ -84,3 +84,9 @@ def test_as_many_outcomes_as_can_be_drafted_while_a_pass_runs() -> None:
     assert best_fan_out(8, 4, source(draft_seconds=0.005), 0.02) == 4
     assert best_fan_out(8, 4, source(draft_seconds=10.0), 0.02) == 1
     assert best_fan_out(0, 4, source(draft_seconds=0.001), 0.02) == 0
+
+
+def test_fewer_tokens_are_waited_for_less() -> None:
+    waited = source(0.5, hit=0.0, wait_seconds=0.02, wait_tokens=4.0, draft_seconds=0.004)
+    assert [waited.wait(k) for k in (4, 2, 6)] == pytest.approx([0.02, 0.012, 0.028])
+    assert source(wait_seconds=0.001, wait_tokens=4.0, draft_seconds=0.004).wait(1) == 0.0
