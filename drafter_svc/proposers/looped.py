@@ -1,7 +1,7 @@
 """Drafts several tokens of all rows at once by a loop on the device. Knows rows and results; not how the loop runs.
 
-What the loop does not know (token rules, adapters) the proposer that it stands before does, one token at a time, and
-so are prompts fed: of a row with much to feed only the end goes into the loop.
+What the loop does not know (token rules) the proposer that it stands before does, one token at a time, and so are
+prompts fed: of a row with much to feed only the end goes into the loop.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class LoopedDraft:
         token_ids, start = row.token_ids[len(row.token_ids) - num_fed :], row.end - num_fed
         if self._mask_token is None:
             features = None if row.features is None else row.features[len(row.features) - num_fed :]
-            return [LoopRow(token_ids, start, row.block_ids, num_drawn, settings, features)]
+            return [LoopRow(token_ids, start, row.block_ids, num_drawn, settings, features, row.adapter)]
         masks = [
             LoopRow((self._mask_token,), position, row.block_ids, 1, settings)
             for position in range(row.end, row.end + num_drawn - 1)
@@ -210,15 +210,17 @@ def make_looped(
     drafting = choice.drafting(MAX_RANKS + 1, device)
     sizes = loop_sizes(max_rows=limits.max_rows, max_steps=limits.max_steps)
     counts = [count for size in sizes for count in (size.num_rows, size.num_tokens)]
+    plain = PlainStep(runner.model, runner.kv_cache, runner.max_model_len)
     loop = DraftLoop(
         make_draft_step(runner.model, runner.kv_cache, runner.max_model_len, limits.step, counts),
-        PlainStep(runner.model, runner.kv_cache, runner.max_model_len),
+        plain,
         runner.model.logits,
         runner.kv_cache.copy_listed_blocks,
         drafting,
         sizes=sizes,
         max_blocks=-(-runner.max_model_len // runner.kv_cache.block_size),
         capture=GraphCapture(device, memory_bytes),
+        adapted=None if stepwise.adapters is None else plain,
     )
     loop.prepare()
     return LoopedDraft(stepwise, loop, drafting, mask_token)

@@ -17,7 +17,7 @@ from slipstream.kernels.draft_choice import GREEDY, NUM_SETTINGS, table_of
 Ints = npt.NDArray[np.int32]
 TOKENS_PER_ROW = 2  # that the first step has room for, on average: what a path catches up with
 FEWEST_TOKENS = 4
-NO_COPY = -1
+NO_COPY = NO_ADAPTER = -1
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -43,6 +43,7 @@ class LoopRow:
     num_steps: int  # tokens to draw
     settings: tuple[int, ...]  # draft_choice.settings_of
     features: npt.NDArray[np.uint16] | None = None  # bf16 [num_tokens, size], of the token before each, see eagle3_step
+    adapter: int | None = None  # slot of the row's adapter; None: the model as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class LoopInputs:
     token_ids: torch.Tensor  # [num_tokens]
     context_lens: torch.Tensor  # [num_tokens]: position + 1, 0 for padding
     token_rows: torch.Tensor  # [num_tokens]: whose they are
+    adapters: torch.Tensor  # [num_tokens]: slots of adapters, negative: none
     last_tokens: torch.Tensor  # [num_rows]: each row's last of them
     num_steps: torch.Tensor  # [num_rows], 0 for padding
     settings: torch.Tensor  # [num_rows, NUM_SETTINGS]
@@ -85,12 +87,14 @@ class LoopBuffers:
     def write(self, size: LoopSize, rows: Sequence[LoopRow], copies: Sequence[tuple[int, int]] = ()) -> None:
         """Writes the rows on the host; the loop before must have ended. No row at all: padding alone."""
         parts = self._host_parts(size)
-        token_ids, context_lens, token_rows, last_tokens, num_steps, settings, copied, tables = parts
+        token_ids, context_lens, token_rows, adapters, last_tokens, num_steps, settings, copied, tables = parts
         lengths = [len(row.token_ids) for row in rows]
         assert sum(lengths) <= len(token_ids), f"{sum(lengths)} tokens, room for {len(token_ids)}"
         _write(token_ids, [token for row in rows for token in row.token_ids], 0)
         _write(context_lens, [row.start + i + 1 for row in rows for i in range(len(row.token_ids))], 0)
         _write(token_rows, np.repeat(np.arange(len(rows)), lengths), 0)
+        slots = [NO_ADAPTER if row.adapter is None else row.adapter for row in rows]
+        _write(adapters, np.repeat(slots, lengths) if rows else [], NO_ADAPTER)
         _write(last_tokens, np.cumsum(lengths) - 1, 0)
         _write(num_steps, [row.num_steps for row in rows], 0)
         _write(settings, table_of([row.settings for row in rows]), table_of([GREEDY]))
@@ -134,7 +138,7 @@ def _shapes(size: LoopSize, max_blocks: int) -> tuple[tuple[int, ...], ...]:
     """In the order of LoopInputs."""
     tokens, rows = (size.num_tokens,), (size.num_rows,)
     settings, copies, tables = ((size.num_rows, width) for width in (NUM_SETTINGS, 2, max_blocks))
-    return tokens, tokens, tokens, rows, rows, settings, copies, tables
+    return tokens, tokens, tokens, tokens, rows, rows, settings, copies, tables
 
 
 def _num_words(size: LoopSize, max_blocks: int) -> int:

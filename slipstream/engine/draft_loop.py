@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 
 from slipstream.engine.draft_buffers import Ints, LoopBuffers, LoopRow, LoopSize
 from slipstream.engine.feature_buffers import FeatureBuffers
 from slipstream.engine.graph_capture import Capture, Replay
-from slipstream.engine.plain_step import DraftStep
+from slipstream.engine.plain_step import AdaptedStep, DraftStep
 from slipstream.kernels.draft_choice import Drafting, choose_drafts
+from slipstream.kernels.low_rank import RowSlots
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,13 +43,14 @@ class DraftLoop:
         max_blocks: int,  # of one row
         capture: Capture,
         features: FeatureBuffers | None = None,  # of a step that is fed with a target's
+        adapted: AdaptedStep | None = None,  # takes the steps of loops in which rows have adapters; None: none has
     ) -> None:
         self.num_loops: Counter[LoopSize] = Counter()
         self._plain = plain
         self._step, self._logits, self._copy_blocks, self._drafting = step, logits, copy_blocks, drafting
         self._sizes = sorted(sizes)
-        self._capture, self._features = capture, features
-        self._graphs: dict[LoopSize, Replay] = {}
+        self._capture, self._features, self._adapted = capture, features, adapted
+        self._graphs: dict[tuple[LoopSize, bool], Replay] = {}  # without adapters and with
         device = drafting.target_ids.device
         self._largest = LoopSize(max(s.num_rows for s in self._sizes), max(s.num_steps for s in self._sizes))
         self._buffers = LoopBuffers(self._largest, width=drafting.width, max_blocks=max_blocks, device=device)
@@ -59,6 +62,11 @@ class DraftLoop:
     def takes_features(self) -> bool:
         """Whether it builds on a target's features, of all tokens from the third on."""
         return self._features is not None
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether rows may have any."""
+        return self._adapted is not None
 
     @property
     def most_steps(self) -> int:
@@ -73,8 +81,9 @@ class DraftLoop:
         for size in sorted(self._sizes, reverse=True):
             if self._capture.is_full:
                 break
-            self._graph(size)
-        self._sizes = sorted(self._graphs)
+            for adapted in (False, True) if self.takes_adapters else (False,):
+                self._graph(size, adapted)
+        self._sizes = sorted({size for size, _ in self._graphs})
         _LOG.info("captured %d draft loops in %d MiB", len(self._graphs), self._capture.num_bytes >> 20)
 
     @torch.inference_mode()
@@ -85,7 +94,7 @@ class DraftLoop:
         """
         size = self._size_for(rows)
         assert size is not None, "ask `holds` first"
-        replay = self._graph(size)
+        replay = self._graph(size, any(row.adapter is not None for row in rows))
         self.num_loops[size] += 1
         self._write(size, rows, copies)
         replay()
@@ -124,20 +133,20 @@ class DraftLoop:
         )
         return next(fitting, None)
 
-    def _graph(self, size: LoopSize) -> Replay:
-        if size not in self._graphs:
+    def _graph(self, size: LoopSize, adapted: bool) -> Replay:
+        if (size, adapted) not in self._graphs:
             self._write(size, ())  # a capture runs once for real, on padding alone
-            self._graphs[size] = self._capture.capture(lambda: self._run(size))
-        return self._graphs[size]
+            self._graphs[size, adapted] = self._capture.capture(lambda: self._run(size, adapted))
+        return self._graphs[size, adapted]
 
-    def _run(self, size: LoopSize) -> None:
+    def _run(self, size: LoopSize, adapted: bool) -> None:
         self._buffers.upload(size)
-        self._draw(size)
+        self._draw(size, adapted)
         self._buffers.download(size)
         if self._error is not None:
             self._error_on_host.copy_(self._error, non_blocking=True)
 
-    def _draw(self, size: LoopSize) -> None:
+    def _draw(self, size: LoopSize, adapted: bool) -> None:
         inputs, drawn = self._buffers.inputs(size), self._buffers.drawn(size)
         self._copy_blocks(inputs.copies)
         tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
@@ -145,15 +154,26 @@ class DraftLoop:
         token_tables = tables.index_select(0, inputs.token_rows.long())
         if self._features is not None:
             self._features.put(size, contexts, token_tables)
-        hidden = self._step(inputs.token_ids.long(), contexts, token_tables)
+        step = self._step_for(inputs.adapters if adapted else None)
+        hidden = step(inputs.token_ids.long(), contexts, token_tables)
         hidden = hidden.index_select(0, last_tokens)
         positions, contexts = _places(contexts.index_select(0, last_tokens), inputs.num_steps, size.num_steps)
         token_ids = torch.empty_like(last_tokens)
-        for step in range(size.num_steps):
-            if step:
-                hidden = self._step(token_ids, contexts[step], tables)
+        step = self._step_for(inputs.adapters.index_select(0, last_tokens) if adapted else None)
+        for number in range(size.num_steps):
+            if number:
+                hidden = step(token_ids, contexts[number], tables)
             logits = self._logits(hidden)
-            choose_drafts(logits, inputs.settings, positions[step], self._drafting, drawn[step], token_ids)
+            choose_drafts(logits, inputs.settings, positions[number], self._drafting, drawn[number], token_ids)
+
+    def _step_for(
+        self,
+        adapters: torch.Tensor | None,  # [num_rows] slots; None: no row has any
+    ) -> DraftStep:
+        if adapters is None:
+            return self._step
+        assert self._adapted is not None, "ask `takes_adapters` first"
+        return partial(self._adapted, adapted=RowSlots(adapters))
 
 
 def _places(

@@ -12,6 +12,7 @@ import torch
 
 from slipstream.cache.kv_cache import KVCache
 from slipstream.kernels.batch import ForwardBatch
+from slipstream.kernels.low_rank import RowGroups
 from slipstream.kernels.token_rows import place_tokens
 from slipstream.models.llama import LlamaModel
 
@@ -28,6 +29,18 @@ class DraftStep(Protocol):
         """Normalised hidden states [num_rows, hidden]; those of padding are nonsense."""
 
 
+class AdaptedStep(DraftStep, Protocol):
+    """One that can add what adapters say of its rows."""
+
+    def __call__(
+        self,
+        token_ids: torch.Tensor,
+        context_lens: torch.Tensor,
+        block_tables: torch.Tensor,
+        adapted: RowGroups | None = None,
+    ) -> torch.Tensor: ...
+
+
 class PlainStep:
     """The model layer by layer, as it always runs. The reference of anything that is faster."""
 
@@ -35,7 +48,13 @@ class PlainStep:
         self._model, self._kv_cache, self._max_model_len = model, kv_cache, max_model_len
         self._every = torch.arange(MOST_ROWS + 1, device=model.embedding.device)
 
-    def __call__(self, token_ids: torch.Tensor, context_lens: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self,
+        token_ids: torch.Tensor,
+        context_lens: torch.Tensor,
+        block_tables: torch.Tensor,
+        adapted: RowGroups | None = None,
+    ) -> torch.Tensor:
         num_rows = len(token_ids)
         every = self._every[: num_rows + 1]
         positions, slots = place_tokens(context_lens, block_tables, self._kv_cache.block_size)
@@ -49,6 +68,7 @@ class PlainStep:
             logits_rows=every[:-1],
             spans=((1, self._max_model_len),) * num_rows,
             block_size=self._kv_cache.block_size,
+            adapted=adapted,
         )
         hidden: torch.Tensor = self._model(batch, self._kv_cache)
         return hidden

@@ -51,6 +51,31 @@ class RowGroups:
         return torch.tensor(slots, dtype=torch.int32, device=stacked.device), stacked
 
 
+class RowSlots(RowGroups):
+    """The same of rows whose slots only the device knows, so that a graph can hold them: a tile for each row."""
+
+    def __init__(
+        self,
+        slots: torch.Tensor,  # [num_rows] int32, negative: no addition
+    ) -> None:
+        super().__init__(() if slots.is_cuda else _groups_of(slots))
+        object.__setattr__(self, "slots", slots)
+
+    slots: torch.Tensor
+
+    @cached_property
+    def tiles(self) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = torch.arange(len(self.slots), dtype=torch.int32, device=self.slots.device)
+        tiles = rows.new_full((len(rows), TILE_ROWS), NO_ROW)
+        tiles[:, 0] = rows.masked_fill(self.slots < 0, NO_ROW)
+        return self.slots.clamp_min(0), tiles
+
+
+def _groups_of(slots: torch.Tensor) -> tuple[tuple[int, torch.Tensor], ...]:
+    """For the reference, which looks at them on the host."""
+    return tuple((slot, (slots == slot).nonzero()[:, 0]) for slot in sorted(set(slots.tolist())) if slot >= 0)
+
+
 def add_low_rank(
     output: torch.Tensor,  # [num_rows, width], added to in place
     x: torch.Tensor,  # [num_rows, depth]

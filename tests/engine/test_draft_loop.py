@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +26,11 @@ from slipstream.kernels.draft_choice import (
     table_of,
     with_draw,
 )
+from slipstream.models.adapter_slots import AdapterSlots
 from slipstream.models.llama import LlamaModel
 from slipstream.models.loader import load_model
 from slipstream.request import SamplingParams
+from tests.tiny_adapters import random_adapter
 from tests.tiny_models import make_checkpoint
 
 VOCAB, BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 256, 4, 64, 48
@@ -87,6 +91,7 @@ def make_loop(model: LlamaModel, cache: KVCache, sizes: Sequence[LoopSize] | Non
         sizes=sizes or loop_sizes(max_rows=8, max_steps=MOST_STEPS),
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
         capture=EagerCapture(),
+        adapted=PlainStep(model, cache, MAX_MODEL_LEN),
     )
 
 
@@ -101,14 +106,16 @@ def row(index: int, *, fed: int, num_steps: int, length: int = 9) -> LoopRow:
 
 
 def prefill(runner: ModelRunner, rows: Sequence[LoopRow]) -> None:
-    runner.forward([Chunk(prompt(i, row.start), 0, row.block_ids, 0) for i, row in enumerate(rows)])
+    runner.forward(
+        [Chunk(prompt(i, row.start), 0, row.block_ids, 0, adapter=row.adapter) for i, row in enumerate(rows)]
+    )
 
 
 def step_by_step(runner: ModelRunner, row: LoopRow) -> Ints:
     """[num_steps, width], each step a pass of its own over one sequence alone."""
     token_ids, start, results, next_ids = list(row.token_ids), row.start, [], torch.zeros(1, dtype=torch.long)
     for _ in range(row.num_steps):
-        logits = runner.forward([Chunk(token_ids, start, row.block_ids, 1)])
+        logits = runner.forward([Chunk(token_ids, start, row.block_ids, 1, adapter=row.adapter)])
         start += len(token_ids)
         drawn = torch.zeros(1, DRAFTING.width, dtype=torch.int32)
         settings = torch.from_numpy(table_of([row.settings]))
@@ -144,6 +151,25 @@ def test_a_loop_draws_what_passes_of_each_row_alone_draw_and_leaves_the_same_kv(
     for i, one in enumerate(rows):
         same(drawn[: one.num_steps, i], step_by_step(runners[1], one))
     torch.testing.assert_close(looped._data, alone._data, atol=1e-5, rtol=1e-5)
+
+
+def test_rows_of_several_adapters_and_of_none_are_drawn_in_one_loop(tmp_path: Path) -> None:
+    model = load_model(make_checkpoint(tmp_path, vocab_size=VOCAB, seed=3, logit_std=3.0), torch.float32, CPU)
+    slots = AdapterSlots(model, 2, 4)
+    for slot in range(2):
+        slots.fill(slot, random_adapter(model.config, seed=slot))
+    adapters = (1, None, 0)
+    rows = [replace(row(i, fed=1 + i % 2, num_steps=2), adapter=adapter) for i, adapter in enumerate(adapters)]
+    looped, alone = fresh_cache(model), fresh_cache(model)
+    runners = [ModelRunner(model, cache, MAX_MODEL_LEN) for cache in (looped, alone)]
+    for runner in runners:
+        prefill(runner, rows)
+    drawn = make_loop(model, looped, [LoopSize(4, 3)]).launch(rows)()
+    for i, one in enumerate(rows):
+        same(drawn[:2, i], step_by_step(runners[1], one))
+    torch.testing.assert_close(looped._data, alone._data, atol=1e-5, rtol=1e-5)
+    without = make_loop(model, looped).launch([replace(one, adapter=None) for one in rows])()
+    assert not np.array_equal(without[:2, 0], drawn[:2, 0])
 
 
 def test_a_larger_size_says_the_same_and_its_padding_writes_nothing(model: LlamaModel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,9 +29,11 @@ from slipstream.kernels.draft_choice import (
     table_of,
     with_draw,
 )
+from slipstream.models.adapter_slots import AdapterSlots
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
 from slipstream.request import SamplingParams
+from tests.tiny_adapters import random_adapter
 
 BLOCK_SIZE, BLOCKS, MAX_MODEL_LEN = 16, 8, 128
 CONFIG = ModelConfig(
@@ -92,7 +95,7 @@ def make_rows(count: int) -> list[LoopRow]:
 def fed_cache(model: LlamaModel, rows: list[LoopRow]) -> tuple[ModelRunner, KVCache]:
     cache = KVCache(model.config, BLOCKS * 4, BLOCK_SIZE, model.dtype, model.embedding.device)
     runner = ModelRunner(model, cache, MAX_MODEL_LEN)
-    runner.forward([Chunk(fed(row)[: row.start], 0, row.block_ids, 0) for row in rows])
+    runner.forward([Chunk(fed(row)[: row.start], 0, row.block_ids, 0, adapter=row.adapter) for row in rows])
     return runner, cache
 
 
@@ -107,6 +110,7 @@ def loop_of(runner: ModelRunner, cache: KVCache, capture: Capture) -> DraftLoop:
         sizes=loop_sizes(max_rows=4, max_steps=STEPS),
         max_blocks=BLOCKS,
         capture=capture,
+        adapted=PlainStep(runner.model, cache, MAX_MODEL_LEN),
     )
 
 
@@ -114,7 +118,7 @@ def step_by_step(runner: ModelRunner, row: LoopRow) -> Ints:
     token_ids, start, results, next_ids = list(row.token_ids), row.start, [], torch.zeros(1, dtype=torch.long)
     drafting = Drafting(torch.arange(CONFIG.vocab_size, dtype=torch.int32), True, KEPT, OUTCOMES)
     for _ in range(row.num_steps):
-        logits = runner.forward([Chunk(token_ids, start, row.block_ids, 1)])
+        logits = runner.forward([Chunk(token_ids, start, row.block_ids, 1, adapter=row.adapter)])
         start += len(token_ids)
         drawn = torch.zeros(1, drafting.width, dtype=torch.int32)
         settings = torch.from_numpy(table_of([row.settings]))
@@ -163,6 +167,21 @@ def test_in_fp32_a_captured_loop_draws_the_tokens_of_passes_on_a_cpu(device: tor
     runner, cache = fed_cache(copy.deepcopy(on_cpu).to(device), rows)
     drawn = loop_of(runner, cache, GraphCapture(device, 1 << 30)).launch(rows)()
     compare(drawn, rows, fed_cache(on_cpu, rows)[0])
+
+
+@pytest.mark.gpu
+def test_in_fp32_a_captured_loop_of_rows_with_adapters_draws_the_tokens_of_passes_on_a_cpu(
+    device: torch.device,
+) -> None:
+    rows = [replace(row, adapter=adapter) for row, adapter in zip(make_rows(3), (1, None, 0), strict=True)]
+    models = [make_model(where, torch.float32) for where in (device, torch.device("cpu"))]
+    for model in models:
+        slots = AdapterSlots(model, 2, 4)
+        for slot in range(2):
+            slots.fill(slot, random_adapter(CONFIG, seed=slot))
+    runner, cache = fed_cache(models[0], rows)
+    drawn = loop_of(runner, cache, GraphCapture(device, 1 << 30)).launch(rows)()
+    compare(drawn, rows, fed_cache(models[1], rows)[0])
 
 
 def compare(drawn: Ints, rows: list[LoopRow], runner: ModelRunner) -> None:
