@@ -11,12 +11,13 @@ import torch
 
 from slipstream.errors import CheckpointError
 from slipstream.training.generate import Chats
+from slipstream.training.storing import storing
 
 
 def save_chats(chats: Chats, path: Path) -> None:
     """Written under another name first: a file of that name is always whole."""
     partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with storing(path), partial.open("wb") as file:
         np.savez(
             file,
             token_ids=chats.token_ids.numpy().astype(np.uint32),

@@ -19,6 +19,7 @@ from slipstream.training.draft_vocabulary import check_size
 from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
 from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, DraftSettings
+from slipstream.training.storing import storing
 
 
 def train_draft_lm(
@@ -48,7 +49,8 @@ def _finish(places: Places, training: DraftTraining, material: Material, record:
     config = open_checkpoint(places.target).config()
     layers = spread_layers(int(config["num_hidden_layers"]), training.settings.num_layers)
     stored_config = config | {"num_hidden_layers": len(layers)}
-    save_draft(places.out, stored_config, training.master.weights, material.tokens, places.target.name)
+    with storing(places.out):
+        save_draft(places.out, stored_config, training.master.weights, material.tokens, places.target.name)
     stored = load_model(places.out, torch.bfloat16, training.draft.embedding.device, target=places.target)
     acceptance = material.held_out.acceptance(stored, material.tokens, training.settings.num_draft_tokens)
     record |= {

@@ -21,6 +21,7 @@ from slipstream.training.eagle3 import Eagle3Training
 from slipstream.training.material import REPORT_FILE, Material, Places, Slice, prepare
 from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, Eagle3Settings
+from slipstream.training.storing import storing
 
 FEWEST_LAYERS = 3  # of a target: the lowest state that is tapped enters its third
 
@@ -65,7 +66,8 @@ def _finish(places: Places, training: Eagle3Training, material: Material, record
     if not small:
         weights[HEAD] = target_head(material.target)[tokens.to(material.target.embedding.device)]
     config = replace(training.head.config, draft_vocab_size=len(tokens))
-    save_eagle3(places.out, config, weights, tokens, None if small else torch.bfloat16)
+    with storing(places.out):
+        save_eagle3(places.out, config, weights, tokens, None if small else torch.bfloat16)
     _load_into(training, places)
     acceptance = training.acceptance(material.held_out)
     facts = {

@@ -28,6 +28,7 @@ from slipstream.training.lora_text import KindOfText, digest_of, first_answers, 
 from slipstream.training.material import REPORT_FILE, Slice
 from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, LoraSettings
+from slipstream.training.storing import storing
 
 ANSWER_TOKENS = 128  # of each held-out answer
 
@@ -85,7 +86,8 @@ def train_lora(
     ending.keep()
     if not done:
         return None
-    save_adapter(places.out, training.adapter, places.draft.name)
+    with storing(places.out):
+        save_adapter(places.out, training.adapter, places.draft.name)
     gain = Gain(base, _stored_acceptance(places, settings, material))
     _record(places, chat, settings, gain)
     return gain

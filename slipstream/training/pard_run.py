@@ -26,6 +26,7 @@ from slipstream.training.pard import PardTraining
 from slipstream.training.pard_agreement import parallel_acceptance
 from slipstream.training.preflight import check_first
 from slipstream.training.settings import ChatSettings, PardSettings
+from slipstream.training.storing import storing
 
 
 def train_pard(
@@ -85,7 +86,8 @@ def _finish(places: Places, training: PardTraining, material: Material, record: 
     settings, tokens = training.settings, material.tokens
     config = open_checkpoint(places.target).config()
     stored_config = config | {"num_hidden_layers": training.draft.config.num_layers} | pard_entries(settings.mask_token)
-    save_draft(places.out, stored_config, training.master.weights, tokens, places.target.name)
+    with storing(places.out):
+        save_draft(places.out, stored_config, training.master.weights, tokens, places.target.name)
     stored = load_model(places.out, torch.bfloat16, training.draft.embedding.device, target=places.target)
     held_out, count = material.held_out, settings.num_draft_tokens
     parallel = parallel_acceptance(stored, tokens, settings.mask_token, held_out, count)

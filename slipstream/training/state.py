@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from slipstream.errors import CheckpointError
+from slipstream.training.storing import storing
 
 SPEED_ONLY = ("compiled", "keep_states", "loss_chunk")  # settings that change nothing else: they may differ
 FILE_BYTES = 15 << 20  # some ways between machines take files of 16 MiB at most
@@ -34,16 +35,21 @@ def save_state(state: TrainingState, folder: Path) -> None:
     _settle(folder)
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    tensors = {f"weight.{name}": weight.half() for name, weight in state.weights.items()}
-    tensors |= {f"momentum.{name}": momentum.bfloat16() for name, momentum in state.momenta.items()}
-    for index, part in enumerate(_parts(tensors)):
-        save_file({name: tensor.cpu().contiguous() for name, tensor in part.items()}, partial / f"{index}.safetensors")
-    (partial / "state.json").write_text(json.dumps({"step": state.step, "settings": state.settings}, indent=2))
+    with storing(folder):
+        _write(state, partial)
     if folder.exists():
         folder.rename(_former(folder))
     partial.rename(folder)
     shutil.rmtree(_former(folder), ignore_errors=True)
+
+
+def _write(state: TrainingState, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    tensors = {f"weight.{name}": weight.half() for name, weight in state.weights.items()}
+    tensors |= {f"momentum.{name}": momentum.bfloat16() for name, momentum in state.momenta.items()}
+    for index, part in enumerate(_parts(tensors)):
+        save_file({name: tensor.cpu().contiguous() for name, tensor in part.items()}, folder / f"{index}.safetensors")
+    (folder / "state.json").write_text(json.dumps({"step": state.step, "settings": state.settings}, indent=2))
 
 
 def load_state(folder: Path, settings: Mapping[str, object]) -> TrainingState | None:
