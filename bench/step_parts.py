@@ -20,7 +20,7 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.buckets import Bucket
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.kernels import fetch_words, rotary_angles
-from slipstream.kernels.gpu import attention_plan
+from slipstream.kernels.gpu import attention, attention_plan
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
@@ -54,6 +54,10 @@ def no_verification(runner: GraphRunner, stack: ExitStack) -> None:
     stack.enter_context(patch.object(runner, "_run_verification", lambda bucket, needs: None))
 
 
+def nothing_near(runner: GraphRunner, stack: ExitStack) -> None:
+    stack.enter_context(patch.object(attention, "NEAR", False))
+
+
 def half_the_splits(runner: GraphRunner, stack: ExitStack) -> None:
     stack.enter_context(patch.object(attention_plan, "SHORTEST_SPLIT", 2 * attention_plan.SHORTEST_SPLIT))
 
@@ -66,6 +70,7 @@ VARIANTS: dict[str, Variant] = {
     "angles in ten launches": angles_apart,
     "no verification": no_verification,
     "half the splits": half_the_splits,
+    "keys not brought near": nothing_near,
 }
 
 

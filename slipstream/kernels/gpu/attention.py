@@ -16,10 +16,12 @@ from slipstream.kernels.batch import ForwardBatch
 from slipstream.kernels.gpu import launch
 from slipstream.kernels.gpu.attention_merge import merge_splits, split_length
 from slipstream.kernels.gpu.attention_plan import AttentionPlan, plan_of
-from slipstream.kernels.gpu.launch import wait_for_inputs
+from slipstream.kernels.gpu.launch import bring_near, start_next, wait_for_previous
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 NARROWEST = 16  # depth of a tensor core's product
+LINE = tl.constexpr(64)  # 16-bit values that one prefetch brings
+NEAR = True  # keys and values are brought near while the kernel before this one still runs
 
 
 @triton.jit
@@ -74,10 +76,16 @@ def _paged_attention_kernel(
     SEQUENCES: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
+    NEAR: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
-    """output = softmax(query . keys / sqrt(head_dim)) . values over the keys at or before each query's position."""
-    wait_for_inputs(OVERLAP)
+    """output = softmax(query . keys / sqrt(head_dim)) . values over the keys at or before each query's position.
+
+    Before the wait it finds its keys, and has the cache fetch the first ones with their pages' addresses: most were
+    written long ago. Sizes and tables are a step's inputs, written before its first kernel that waits for all others.
+    """
+    if OVERLAP:
+        start_next()
     BLOCK_Q: tl.constexpr = BLOCK_M // SHARING
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -86,6 +94,16 @@ def _paged_attention_kernel(
     )
     split_len = split_length(context_len, num_splits, BLOCK_N)
     low = split * split_len
+    table_ptr = tables_ptr + sequence.to(tl.int64) * max_blocks
+    if OVERLAP:
+        if NEAR:
+            near = low + tl.arange(0, BLOCK_N)
+            near_blocks = tl.load(table_ptr + near // BLOCK_SIZE, mask=near < context_len, other=0).to(tl.int64)
+            near_slots = (near_blocks * BLOCK_SIZE + near % BLOCK_SIZE) * num_kv_heads + kv_head
+            near_lines = near_slots[:, None] * HEAD_DIM + tl.arange(0, DIMS // LINE)[None, :] * LINE
+            bring_near(key_ptr + near_lines)
+            bring_near(value_ptr + near_lines)
+        wait_for_previous()
     if (offset >= query_len) | (low >= context_len):
         return
     rows = tl.arange(0, BLOCK_M)
@@ -101,7 +119,6 @@ def _paged_attention_kernel(
     largest = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     sums = tl.zeros([BLOCK_M, DIMS], tl.float32)
-    table_ptr = tables_ptr + sequence.to(tl.int64) * max_blocks
     for start in range(low, high, BLOCK_N):
         positions = start + tl.arange(0, BLOCK_N)
         inside = positions < high
@@ -201,6 +218,7 @@ def attend(
         SEQUENCES=triton.next_power_of_2(num_seqs),
         SPLIT=split,
         PRECISION="ieee" if wide else "tf32",
+        NEAR=NEAR and not wide and dims >= LINE.value,
         num_warps=8 if plan.block_m >= 128 else 4,
         num_stages=plan.num_stages,
         **launch.overlap_options(),

@@ -49,13 +49,13 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "verify attention": (
         "attention:_paged_attention_kernel",
         f"{ATTENTION} *fp32 *fp32 i32 i32 fp32 i32 i32",
-        ATTENTION_SIZES | {"BLOCK_M": 32, "SPLIT": True, "PRECISION": "tf32", "OVERLAP": True},
+        ATTENTION_SIZES | {"BLOCK_M": 32, "SPLIT": True, "PRECISION": "tf32", "NEAR": True, "OVERLAP": True},
         4,
     ),
     "prompt attention": (
         "attention:_paged_attention_kernel",
         f"{ATTENTION} *bf16 *bf16 i32 i32 fp32 i32 i32",
-        ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32", "OVERLAP": True},
+        ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32", "NEAR": True, "OVERLAP": True},
         8,
     ),
     "fetch_words": ("fetch_words:_fetch_words_kernel", "*i32 *i32 i32", {"BLOCK": 512, "OVERLAP": True}, 4),
