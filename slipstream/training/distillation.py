@@ -5,8 +5,6 @@ What of the draft is trained is up to the weights it is given; nothing here know
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
 from slipstream.models.llama import LlamaModel
@@ -16,34 +14,11 @@ from slipstream.training.draft_model import target_head
 from slipstream.training.draft_vocabulary import draft_first
 from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
-from slipstream.training.losses import PLAIN, LossParts, Objective, chunked_loss
+from slipstream.training.losses import PLAIN, LossParts, chunked_loss
 from slipstream.training.master_weights import MasterWeights
 from slipstream.training.optimizer import Optimizer
-from slipstream.training.slices import StepSettings
+from slipstream.training.settings import DistillationSettings, objective_of
 from slipstream.training.target_states import TargetStates
-
-
-class DistillationSettings(StepSettings, Protocol):
-    @property
-    def learning_rate(self) -> float: ...
-
-    @property
-    def weight_decay(self) -> float: ...
-
-    @property
-    def objective(self) -> Objective: ...
-
-    @property
-    def loss_chunk(self) -> int: ...
-
-    @property
-    def num_draft_tokens(self) -> int: ...
-
-    @property
-    def compiled(self) -> bool: ...
-
-    @property
-    def keep_states(self) -> bool: ...
 
 
 class Distillation:
@@ -85,7 +60,7 @@ class Distillation:
         drafted, wanted = self._states_to_learn(rows)
         settings = self.settings
         (sums,) = chunked_loss(
-            [drafted.detach()], wanted, self._heads, settings.objective, settings.loss_chunk, self._loss_parts
+            [drafted.detach()], wanted, self._heads, objective_of(settings), settings.loss_chunk, self._loss_parts
         )
         torch.autograd.backward(drafted, sums.hidden_grad)
         self.master.gather_gradients()

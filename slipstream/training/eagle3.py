@@ -19,7 +19,7 @@ from slipstream.training.generate import Chats
 from slipstream.training.held_out import HeldOut
 from slipstream.training.losses import PLAIN, LossParts, chunked_loss
 from slipstream.training.optimizer import Optimizer
-from slipstream.training.settings import Eagle3Settings
+from slipstream.training.settings import Eagle3Settings, objective_of
 
 
 class Eagle3Training:
@@ -72,7 +72,7 @@ class Eagle3Training:
             [draft.detach() for draft in drafts],
             wanted,
             self._heads,
-            settings.objective,
+            objective_of(settings),
             settings.loss_chunk,
             self._loss_parts,
         )

@@ -1,4 +1,8 @@
-"""What trainings are told. Knows no tensors."""
+"""How each kind of drafter is trained. Knows no tensors.
+
+What all kinds have in common stands in each of them, so that a record of a training is one flat list of settings; it is
+checked in one place.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +43,8 @@ class DraftSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_positive(
-            self, "num_layers", "draft_vocab_size", "train_tokens", "batch", "loss_chunk", "num_draft_tokens"
-        )
-        assert self.objective  # validates loss and temperature
-        if not self.learning_rate > 0 or self.weight_decay < 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
-
-    @property
-    def objective(self) -> Objective:
-        return Objective(self.loss, self.temperature)
+        _require_positive(self, "num_layers", "draft_vocab_size")
+        _check_learning(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,17 +63,13 @@ class Eagle3Settings:
     weight_decay: float = 0.05
     loss_chunk: int = 8192  # tokens whose logits exist at a time
     num_draft_tokens: int = 5  # K of the reported acceptance
-    shared_head: bool = (
-        False  # store int8 rows and no lm_head, the target's rows by d2t: for this project's loader only
-    )
+    shared_head: bool = False  # store int8 rows and no lm_head, for this project's loader only
     compiled: bool = False  # faster on a GPU after half a minute; changes nothing else
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_positive(
-            self, "draft_vocab_size", "unroll_steps", "train_tokens", "batch", "loss_chunk", "num_draft_tokens"
-        )
-        assert self.objective  # validates loss and temperature
+        _require_positive(self, "draft_vocab_size", "unroll_steps")
+        _check_learning(self)
         if self.stored_vocab_size and self.stored_vocab_size < self.draft_vocab_size:
             raise ValueError(
                 f"stored_vocab_size is {self.stored_vocab_size}; it must be 0 or >= draft_vocab_size, "
@@ -85,12 +77,6 @@ class Eagle3Settings:
             )
         if not 0 < self.step_decay <= 1:
             raise ValueError(f"step_decay is {self.step_decay}; it must be in (0, 1]")
-        if not self.learning_rate > 0 or self.weight_decay < 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
-
-    @property
-    def objective(self) -> Objective:
-        return Objective(self.loss, self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,19 +101,12 @@ class PardSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        counts = ("num_layers", "draft_vocab_size", "train_tokens", "batch", "loss_chunk", "num_draft_tokens")
-        _require_positive(self, "num_parallel", *counts)
-        assert self.objective  # validates loss and temperature
+        _require_positive(self, "num_parallel", "num_layers", "draft_vocab_size")
+        _check_learning(self)
         if not 0 < self.mask_weight <= 1:
             raise ValueError(f"mask_weight is {self.mask_weight}; it must be in (0, 1]")
         if self.mask_token < 0:
             raise ValueError(f"mask_token is {self.mask_token}; it must be a token id, >= 0")
-        if not self.learning_rate > 0 or self.weight_decay < 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
-
-    @property
-    def objective(self) -> Objective:
-        return Objective(self.loss, self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,16 +130,29 @@ class LoraSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_positive(self, "rank", "num_held_out", "train_tokens", "batch", "loss_chunk", "num_draft_tokens")
-        assert self.objective  # validates loss and temperature
+        _require_positive(self, "rank", "num_held_out")
+        _check_learning(self)
         if not self.modules:
             raise ValueError("modules is empty; name at least one that the adapter changes")
-        if not self.learning_rate > 0 or self.weight_decay < 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}, weight_decay {self.weight_decay}; > 0 and >= 0")
 
-    @property
-    def objective(self) -> Objective:
-        return Objective(self.loss, self.temperature)
+
+DistillationSettings = DraftSettings | PardSettings | LoraSettings
+LearningSettings = DistillationSettings | Eagle3Settings
+
+
+def objective_of(settings: LearningSettings) -> Objective:
+    return Objective(settings.loss, settings.temperature)
+
+
+def _check_learning(settings: LearningSettings) -> None:
+    """What all kinds have in common."""
+    _require_positive(settings, "train_tokens", "batch", "loss_chunk", "num_draft_tokens")
+    objective_of(settings)  # names a loss or a temperature that cannot be
+    if not settings.learning_rate > 0 or settings.weight_decay < 0:
+        raise ValueError(
+            f"learning_rate is {settings.learning_rate}, weight_decay {settings.weight_decay}; "
+            "they must be > 0 and >= 0"
+        )
 
 
 def _require_positive(settings: object, *names: str) -> None:
