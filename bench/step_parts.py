@@ -18,6 +18,7 @@ from bench.step_launches import NoCapture, counted
 from bench.timing import captured, graph_microseconds
 from slipstream.cache.kv_cache import KVCache
 from slipstream.engine.buckets import Bucket
+from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.kernels import fetch_words, rotary_angles
 from slipstream.kernels.gpu import attention, attention_plan
@@ -27,6 +28,7 @@ from slipstream.models.llama import LlamaModel
 
 MAX_MODEL_LEN, CONTEXT = 2048, 1000
 TOKENS = 5
+LARGE_CACHES = (128, 1280, 5000)  # blocks
 Variant = Callable[[GraphRunner, ExitStack], None]
 
 
@@ -75,9 +77,11 @@ VARIANTS: dict[str, Variant] = {
 
 
 @contextmanager
-def varied(model: LlamaModel, variant: Variant, bucket: Bucket) -> Iterator[GraphRunner]:
+def varied(
+    model: LlamaModel, variant: Variant, bucket: Bucket, num_blocks: int = MAX_MODEL_LEN // BLOCK_SIZE
+) -> Iterator[GraphRunner]:
     device = model.embedding.device
-    cache = KVCache(model.config, MAX_MODEL_LEN // BLOCK_SIZE, BLOCK_SIZE, model.dtype, device)
+    cache = KVCache(model.config, num_blocks, BLOCK_SIZE, model.dtype, device)
     runner = GraphRunner(model, cache, MAX_MODEL_LEN, buckets=[bucket], capture=NoCapture())
     write_inputs(runner, bucket)
     with ExitStack() as stack:
@@ -110,6 +114,25 @@ def microseconds_of(model: LlamaModel, variant: Variant, bucket: Bucket) -> floa
 
 
 @torch.inference_mode()
+def with_large_cache(model: LlamaModel, bucket: Bucket, num_blocks: int) -> float:
+    """Keys and values of one layer lie further from those of the next."""
+    with varied(model, as_served, bucket, num_blocks) as runner:
+        return graph_microseconds(captured(lambda: runner._run_step(bucket, False, Needs.MATCH)))
+
+
+@torch.inference_mode()
+def with_captures_of_service(model: LlamaModel, bucket: Bucket) -> float:
+    """In a stream of its own, after a larger step, whose memory it finds."""
+    capture = GraphCapture(model.embedding.device, 8 << 30)
+    with varied(model, as_served, bucket) as runner:
+        hidden = torch.empty(512, model.config.hidden_size, device=model.embedding.device, dtype=model.dtype)
+        larger = capture.capture(lambda: [layer.mlp(hidden) for layer in model.layers])
+        replay = capture.capture(lambda: runner._run_step(bucket, False, Needs.MATCH))
+        larger()
+        return graph_microseconds(replay.__self__)  # type: ignore[attr-defined]
+
+
+@torch.inference_mode()
 def launches_of(config: ModelConfig, variant: Variant, bucket: Bucket) -> Counter[str]:
     with torch.device("meta"):
         model = LlamaModel(config, torch.bfloat16)
@@ -133,6 +156,12 @@ def main() -> None:
                 print(
                     f"{name:<8} 1 x {TOKENS}, {said:<24} {microseconds_of(model, variant, bucket):>7.0f} us", flush=True
                 )
+        if model is not None:
+            for num_blocks in LARGE_CACHES:
+                said = f"{num_blocks} KV blocks"
+                print(f"{name:<8} 1 x {TOKENS}, {said:<24} {with_large_cache(model, bucket, num_blocks):>7.0f} us")
+            time = with_captures_of_service(model, bucket)
+            print(f"{name:<8} 1 x {TOKENS}, {'captured as served':<24} {time:>7.0f} us", flush=True)
         del model
 
 
