@@ -148,6 +148,20 @@ def test_blocks_computed_without_features_are_no_use_to_who_wants_them(folders: 
     check(reader, folders, 2)
 
 
+def test_a_sequence_without_features_beside_one_with_them_is_told_none_and_answers_the_same(
+    folders: tuple[Path, Path],
+) -> None:
+    alone, mixed = Reader(folders), Reader(folders)
+    alone.open(1, features="")
+    alone.run()
+    mixed.open(1, features="")
+    mixed.open(2)
+    mixed.run()
+    assert not mixed.rows[1]
+    check(mixed, folders, 2)
+    assert mixed.token_ids[1] == mixed.token_ids[2] == alone.token_ids[1]
+
+
 def test_a_drafter_that_begins_anew_is_told_all_again_between_steps_too(folders: tuple[Path, Path]) -> None:
     reader = Reader(folders)
     reader.open(1, max_tokens=40)
