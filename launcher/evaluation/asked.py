@@ -49,6 +49,8 @@ class Candidate:
             raise ValueError(f"proposer {name} needs a model; write {name}=FOLDER")
         if name not in WITH_MODEL and self.folder is not None:
             raise ValueError(f"proposer {name} takes no model; leave out ={self.folder}")
+        if self.folder is not None and not self.folder.exists():  # told before others were measured for minutes
+            raise ValueError(f"proposer {name}: there is no model at {self.folder}")
 
     @classmethod
     def parse(cls, text: str) -> Candidate:
