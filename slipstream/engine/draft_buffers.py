@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from slipstream.kernels.draft_choice import GREEDY, NUM_SETTINGS, table_of
+from slipstream.kernels.loop_rows import LoopWords
 
 Ints = npt.NDArray[np.int32]
 TOKENS_PER_ROW = 2  # that the first step has room for, on average: what a path catches up with
@@ -59,6 +60,12 @@ class LoopInputs:
     settings: torch.Tensor  # [num_rows, NUM_SETTINGS]
     copies: torch.Tensor  # [num_rows, 2]: KV blocks to copy first, source and destination; a negative source: none
     block_tables: torch.Tensor  # [num_rows, max_blocks]
+
+    @property
+    def words(self) -> LoopWords:
+        """What is to be placed on the device."""
+        tokens = self.token_ids, self.context_lens, self.token_rows
+        return LoopWords(*tokens, self.last_tokens, self.num_steps, self.block_tables)
 
 
 class LoopBuffers:

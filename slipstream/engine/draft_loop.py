@@ -19,6 +19,7 @@ from slipstream.engine.feature_buffers import FeatureBuffers
 from slipstream.engine.graph_capture import Capture, Replay
 from slipstream.engine.plain_step import AdaptedStep, DraftStep
 from slipstream.kernels.draft_choice import Drafting, choose_drafts
+from slipstream.kernels.loop_rows import place_loop
 from slipstream.kernels.low_rank import RowSlots
 
 _LOG = logging.getLogger(__name__)
@@ -149,22 +150,18 @@ class DraftLoop:
     def _draw(self, size: LoopSize, adapted: bool) -> None:
         inputs, drawn = self._buffers.inputs(size), self._buffers.drawn(size)
         self._copy_blocks(inputs.copies)
-        tables, last_tokens = inputs.block_tables.long(), inputs.last_tokens.long()
-        contexts = inputs.context_lens.long()
-        token_tables = tables.index_select(0, inputs.token_rows.long())
+        placed = place_loop(inputs.words, size.num_steps)
         if self._features is not None:
-            self._features.put(size, contexts, token_tables)
+            self._features.put(size, placed.context_lens, placed.token_tables)
         step = self._step_for(inputs.adapters if adapted else None)
-        hidden = step(inputs.token_ids.long(), contexts, token_tables)
-        hidden = hidden.index_select(0, last_tokens)
-        positions, contexts = _places(contexts.index_select(0, last_tokens), inputs.num_steps, size.num_steps)
-        token_ids = torch.empty_like(last_tokens)
-        step = self._step_for(inputs.adapters.index_select(0, last_tokens) if adapted else None)
-        for number in range(size.num_steps):
+        hidden = step(placed.token_ids, placed.context_lens, placed.token_tables)
+        hidden = hidden.index_select(0, placed.last_tokens)
+        step = self._step_for(inputs.adapters.index_select(0, placed.last_tokens) if adapted else None)
+        token_ids = torch.empty_like(placed.last_tokens)
+        for number, positions in enumerate(placed.positions):
             if number:
-                hidden = step(token_ids, contexts[number], tables)
-            logits = self._logits(hidden)
-            choose_drafts(logits, inputs.settings, positions[number], self._drafting, drawn[number], token_ids)
+                hidden = step(token_ids, placed.contexts[number], placed.block_tables)
+            choose_drafts(self._logits(hidden), inputs.settings, positions, self._drafting, drawn[number], token_ids)
 
     def _step_for(
         self,
@@ -174,17 +171,6 @@ class DraftLoop:
             return self._step
         assert self._adapted is not None, "ask `takes_adapters` first"
         return partial(self._adapted, adapted=RowSlots(adapters))
-
-
-def _places(
-    ends: torch.Tensor,  # [num_rows] int64: where each row's first token is to stand
-    wanted: torch.Tensor,  # [num_rows] int32: tokens that each is to draw
-    num_steps: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of every step, [num_steps, num_rows] each: positions of what is drawn, context lengths of what is fed."""
-    steps = torch.arange(num_steps, device=ends.device)[:, None]
-    positions = ends + steps
-    return positions, positions.masked_fill(steps >= wanted, 0)
 
 
 def loop_sizes(*, max_rows: int, max_steps: int) -> tuple[LoopSize, ...]:

@@ -102,6 +102,12 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         2,
     ),
     "copy blocks": ("copy_blocks:_copy_blocks_kernel", "*i32 *i32 i32 i32", {"BLOCK": 1024}, 4),
+    "place loop": (
+        "loop_rows:_place_loop_kernel",
+        "*i32 " * 6 + "*i64 " * 7 + "i32 i32 i32 i32",
+        {"STEPS": 8, "BLOCK": 128},
+        2,
+    ),
     "group tiles": (
         "draft_candidates:group_tiles_kernel",
         "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 i32 i32",

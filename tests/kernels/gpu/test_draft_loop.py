@@ -16,7 +16,17 @@ from slipstream.engine.draft_loop import DraftLoop, loop_sizes
 from slipstream.engine.graph_capture import Capture, GraphCapture
 from slipstream.engine.model_runner import ModelRunner
 from slipstream.engine.plain_step import PlainStep
-from slipstream.kernels import attention, copy_blocks, draft_choice, linear, rms_norm, rotary, silu_mul, token_rows
+from slipstream.kernels import (
+    attention,
+    copy_blocks,
+    draft_choice,
+    linear,
+    loop_rows,
+    rms_norm,
+    rotary,
+    silu_mul,
+    token_rows,
+)
 from slipstream.kernels.batch import Chunk
 from slipstream.kernels.draft_choice import (
     CONFIDENCE,
@@ -146,7 +156,7 @@ def test_a_captured_loop_draws_what_its_launches_draw(dtype: torch.dtype, count:
     assert torch.equal(results[0][1], results[1][1])
 
 
-KERNELS = (attention, copy_blocks, draft_choice, linear, rms_norm, rotary, silu_mul, token_rows)
+KERNELS = (attention, copy_blocks, draft_choice, linear, loop_rows, rms_norm, rotary, silu_mul, token_rows)
 
 
 def test_with_kernels_a_loop_draws_the_tokens_of_passes_without(

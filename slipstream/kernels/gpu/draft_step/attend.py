@@ -17,6 +17,7 @@ def _split_of(
     pair, split = task // SIZES.splits, task % SIZES.splits
     row = pair // SIZES.kv_heads
     context_len = tl.load(rows.context_lens + row).to(tl.int32)
+    context_len = tl.minimum(context_len, rows.max_blocks * SIZES.block_size)  # never beyond the table
     split_len = tl.cdiv(context_len, SIZES.keys * SIZES.splits) * SIZES.keys
     low = split * split_len
     return row, pair % SIZES.kv_heads, split, low, tl.minimum(low + split_len, context_len)
