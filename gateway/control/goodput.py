@@ -58,9 +58,18 @@ class Load:
     other_rows: float = 0.0  # tokens fed in one step for other sequences
     other_tokens: float = 0.0  # tokens committed for them
     other_sequences: float = 0.0  # of the rest, those that a drafter elsewhere drafts for
-    other_drafting: float = 0.0  # seconds for which a drafter elsewhere works for them in each pass, whatever we do
+    other_drafting: float = 0.0  # their share of the seconds for which it works in each pass
     num_running: int = 1  # on the verifier
     is_lone: bool = True  # one sequence in all: then a pass may wait for its drafts
+
+    @property
+    def share(self) -> float:
+        """Of a drafter's time, if it drafts for those that are decided about and for the others that it does now.
+
+        It works for all at once, and for one hardly less long than for many. If each group counted what it adds alone,
+        all could go on with what none would begin.
+        """
+        return self.num_sequences / (self.num_sequences + self.other_sequences)
 
 
 def goodput(sources: Sequence[Source], num_draft_tokens: int, load: Load, times: StepTimes) -> float:
@@ -73,7 +82,7 @@ def goodput(sources: Sequence[Source], num_draft_tokens: int, load: Load, times:
         checked += served * num_draft_tokens * source.filled
         if source.is_elsewhere:
             busy = min(1.0, reached * load.num_sequences)  # share of passes in which it has to draft for any of them
-            drafting = max(drafting, busy * num_draft_tokens * source.draft_seconds)
+            drafting += load.share * busy * num_draft_tokens * source.draft_seconds
         turns.append((source, reached))
         reached -= served
     rows = load.other_rows + load.num_sequences * (1 + checked)

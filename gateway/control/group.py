@@ -60,11 +60,10 @@ class Group:
         """Sequences that a drafter elsewhere drafts for, one that is tried included."""
         return len(self.members) * self.elsewhere.mean(0.0)
 
-    def drafting_seconds(self, times: Mapping[str, DraftTimes]) -> float:
-        """For which a drafter elsewhere works in each pass."""
-        number = self.num_elsewhere
-        each = [times[name].seconds_per_token(max(1.0, number)) for name in self.decision.way if name in times]
-        return min(1.0, number) * self.decision.num_draft_tokens * max(each, default=0.0)
+    def drafting_seconds(self, times: Mapping[str, DraftTimes], rows: float) -> float:
+        """Its share of those for which a drafter elsewhere works in each pass, for so many sequences in all."""
+        each = [times[name].seconds_per_token(rows) for name in self.decision.way if name in times]
+        return self.num_elsewhere / rows * self.decision.num_draft_tokens * max(each, default=0.0)
 
 
 def load_beside(group: Group, groups: Collection[Group], num_running: int, times: Mapping[str, DraftTimes]) -> Load:
@@ -74,12 +73,13 @@ def load_beside(group: Group, groups: Collection[Group], num_running: int, times
     others = [other for other in groups if other is not group and other.members]
     sizes = [len(other.members) for other in others]
     unknown = max(0, running - own - sum(sizes))
+    drafted = sum(other.num_elsewhere for other in others)
     return Load(
         num_sequences=own,
         other_rows=unknown + sum(len(other.members) * other.rows.mean(1.0) for other in others),
         other_tokens=unknown + sum(len(other.members) * other.tokens.mean(1.0) for other in others),
-        other_sequences=sum(other.num_elsewhere for other in others),
-        other_drafting=max((other.drafting_seconds(times) for other in others), default=0.0),
+        other_sequences=drafted,
+        other_drafting=sum(other.drafting_seconds(times, own + drafted) for other in others),
         num_running=running,
         is_lone=running == 1,
     )
