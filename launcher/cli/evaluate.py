@@ -28,6 +28,14 @@ app = typer.Typer()
 _PROPOSERS = "NAME or NAME=FOLDER: none, ngram, draft_model=, pard= or eagle3=; may be given again."
 _GATEWAY = "Ask this gateway, too: one stream, drafted for as its tenant is."
 
+_NumDraftTokens = Annotated[
+    int,
+    typer.Option("--num-draft-tokens", "-k", help="Draft tokens per pass; with --gateway the tenant's policy decides."),
+]
+_Coupled = Annotated[
+    bool, typer.Option("--coupled", help="Verify in coupled mode; with --gateway the tenant's policy decides.")
+]
+
 
 @app.command("eval")
 def eval_command(
@@ -41,18 +49,11 @@ def eval_command(
     tls_ca: options.TlsCa = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
-    num_draft_tokens: Annotated[
-        int,
-        typer.Option(
-            "--num-draft-tokens", "-k", help="Draft tokens per pass; with --gateway the tenant's policy decides."
-        ),
-    ] = 5,
+    num_draft_tokens: _NumDraftTokens = 5,
     num_prompts: Annotated[int, typer.Option(help="Number of prompts to use; 0: all.", min=0)] = 0,
     max_tokens: options.MaxTokens = 128,
     temperature: options.Temperature = 0.0,
-    coupled: Annotated[
-        bool, typer.Option("--coupled", help="Verify in coupled mode; with --gateway the tenant's policy decides.")
-    ] = False,
+    coupled: _Coupled = False,
     chat: Annotated[bool, typer.Option(help="Apply the chat template.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of every prompt.", min=0, max=(1 << 64) - 1)] = 0,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",

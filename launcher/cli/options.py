@@ -34,6 +34,21 @@ Seed = Annotated[int | None, typer.Option(help="Seed; the same seed gives the sa
 Logprobs = Annotated[
     int | None, typer.Option(help="Log probabilities of the output, with this many likeliest tokens each.")
 ]
+Stop = Annotated[list[str] | None, typer.Option(help="String that ends the output; repeatable.")]
+MinTokens = Annotated[int, typer.Option(help="Fewest output tokens; stop strings may end earlier.")]
+RepetitionPenalty = Annotated[float, typer.Option(help="Repetition penalty over prompt and output; 1: off.")]
+PresencePenalty = Annotated[float, typer.Option(help="Presence penalty over the output, -2 to 2.")]
+FrequencyPenalty = Annotated[float, typer.Option(help="Frequency penalty over the output, -2 to 2.")]
+LogitBias = Annotated[list[str] | None, typer.Option(help="TOKEN_ID=BIAS, such as 198=-5; repeatable.")]
+AllowedTokenId = Annotated[list[int] | None, typer.Option(help="Allow only this token id; repeatable.")]
+BadWord = Annotated[list[str] | None, typer.Option(help="Forbidden token ids in a row, such as 198,284; repeatable.")]
+NumSamples = Annotated[int, typer.Option("--n", help="Number of samples of the prompt.")]
+Echo = Annotated[bool, typer.Option("--echo", help="Print the prompt before the output.")]
+PromptLogprobs = Annotated[bool, typer.Option("--prompt-logprobs", help="Log probabilities of the prompt too.")]
+JsonSchema = Annotated[Path | None, typer.Option(help="File of the JSON schema that the output keeps to.")]
+Regex = Annotated[str | None, typer.Option(help="Regular expression that the whole output matches.")]
+Grammar = Annotated[Path | None, typer.Option(help="EBNF file that the output keeps to; its start is root.")]
+Choice = Annotated[list[str] | None, typer.Option(help="Allow this output; repeatable.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Timeout = Annotated[float, typer.Option(help="Longest time for one answer, seconds.", min=0.001, max=1e6)]
 
