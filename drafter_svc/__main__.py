@@ -38,6 +38,7 @@ _Adapters = Annotated[
 _DraftStep = Annotated[
     str, typer.Option(help="How a step is launched: auto (what is fastest), separate, fused or persistent.")
 ]
+_MostDrafted = Annotated[int, typer.Option(help="Draft while at most so many sequences are open.")]
 _LoopSteps = Annotated[
     int, typer.Option(help="On a GPU: most tokens of a path drawn in one captured loop; 0: one step at a time.")
 ]
@@ -67,6 +68,7 @@ def main(
     max_prefill_tokens: _MaxPrefillTokens = 128,
     max_branches: _MaxBranches = MOST_BRANCHES,
     most_ahead: _MostAhead = MANY,
+    most_drafted: _MostDrafted = MANY,
     stop_below: _StopBelow = 0.0,
     num_kept: Annotated[int, typer.Option(help="Tokens that a draft token's law keeps.")] = 32,
     loop_steps: _LoopSteps = 6,
@@ -104,6 +106,7 @@ def main(
             max_prefill_tokens=max_prefill_tokens,
             max_branches=max_branches,
             most_ahead=most_ahead,
+            most_drafted=most_drafted,
             stop_below=stop_below,
             num_kept=num_kept, loop_steps=loop_steps, draft_step=draft_step,
             adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),

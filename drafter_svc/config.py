@@ -29,9 +29,10 @@ class RowLimits:
     max_prefill_tokens: int  # of prompts, while anyone who is past the prompt is drafted for
     max_branches: int = MOST_BRANCHES  # of one sequence, whatever it asks for; 0: nothing is drafted ahead of a commit
     most_ahead: int = MANY  # open sequences with which anything is drafted ahead of commits
+    most_drafted: int = MANY  # open sequences with which anything is drafted at all
 
     def __post_init__(self) -> None:
-        for name in ("max_rows", "max_prefill_tokens", "most_ahead"):
+        for name in ("max_rows", "max_prefill_tokens", "most_ahead", "most_drafted"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be >= 1")
         if not 0 <= self.max_branches <= MOST_BRANCHES:
@@ -81,6 +82,7 @@ class DrafterConfig:
     max_prefill_tokens: int = 128  # of prompts per step while others are drafted for
     max_branches: int = MOST_BRANCHES  # of one sequence; 0 where verifier and drafter share cores (docs/performance.md)
     most_ahead: int = MANY  # open sequences with which it runs ahead: few where it computes on the verifier's GPU
+    most_drafted: int = MANY  # open sequences with which it drafts: there, those that gain by waiting for it
     stop_below: float = 0.0  # a path of one-hot drafts ends once it is less likely than this to stand; 0 = never
     num_kept: int = 32  # tokens that a draft token's law keeps
     loop_steps: int = (
@@ -117,6 +119,7 @@ class DrafterConfig:
             max_prefill_tokens=self.max_prefill_tokens,
             max_branches=self.max_branches,
             most_ahead=self.most_ahead,
+            most_drafted=self.most_drafted,
         )
 
 

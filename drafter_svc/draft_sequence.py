@@ -43,6 +43,7 @@ class DraftSequence:
         stops = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else limits.eos_token_ids))
         self.rules = make_token_rules(sampling, request.token_ids, request.num_prompt_tokens, stops)
         self.runs_ahead = True  # as far as it is asked to
+        self.rests = False  # nothing is done for it
         self._has_commits = False
         self.received = received  # when the newest commit, or the request, came; time.monotonic()
         self.compute_seconds = 0.0  # spent on this sequence since its last message
@@ -77,7 +78,7 @@ class DraftSequence:
     # What there is to do
 
     def trunk_has_work(self) -> bool:
-        if self.holds_back and self.num_to_feed(self.trunk) == 1:
+        if self.rests or (self.holds_back and self.num_to_feed(self.trunk) == 1):
             return False
         wanted = not self.trunk.is_complete or self._branches_wait_for_trunk()
         return wanted and not self.starved and self.num_to_feed(self.trunk) > 0

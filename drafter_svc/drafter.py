@@ -57,7 +57,8 @@ class Drafter:
         # A sequence that fits alone can always be drafted for once the others make room.
         self._limits = replace(own, max_model_len=min(own.max_model_len, own.num_blocks * own.block_size))
         self._planner = Planner(self._pool, limits, self._limits)
-        self._max_branches, self._most_ahead = limits.max_branches, limits.most_ahead
+        self._max_branches = limits.max_branches
+        self._most_ahead, self._most_drafted = limits.most_ahead, limits.most_drafted
         self._model = model
         self._max_num_seqs = max_num_seqs
         self._clock = clock
@@ -126,12 +127,13 @@ class Drafter:
         self._close(event.stream, request.sequence_id)
         sequence = DraftSequence(request, self._pool, self._limits, event.received, self._stop_below, adapter)
         self._sequences[event.stream, request.sequence_id] = sequence
-        self._run_ahead_or_not()
+        self._limit_to_load()
 
-    def _run_ahead_or_not(self) -> None:
-        """Branches of many sequences take longer than the pass that they are for, where it is computed beside them."""
+    def _limit_to_load(self) -> None:
+        """Where verifier and drafter share a GPU, drafting for many takes more from them than it gives."""
+        num_open = len(self._sequences)
         for sequence in self._sequences.values():
-            sequence.runs_ahead = len(self._sequences) <= self._most_ahead
+            sequence.runs_ahead, sequence.rests = num_open <= self._most_ahead, num_open > self._most_drafted
 
     def _check(self, stream: StreamId, request: SequenceRequest) -> None:
         offered = self._model.proposers
@@ -163,7 +165,7 @@ class Drafter:
             sequence = self._sequences.get((event.stream, commit.sequence_id))
             if sequence is None:
                 continue
-            if commit.base >= len(sequence.committed):  # else it is told again
+            if commit.base >= len(sequence.committed):  # else it was sent before
                 self.metrics.passes.add(sequence.request.tenant, commit)
             if commit.finish_reason:
                 self._close(event.stream, commit.sequence_id)
@@ -182,7 +184,7 @@ class Drafter:
         if sequence := self._sequences.pop((stream, sequence_id), None):
             sequence.release()
             self.adapters.release(sequence.adapter)
-            self._run_ahead_or_not()
+            self._limit_to_load()
 
     def _draft(self, plan: Plan) -> None:
         if plan.copies:

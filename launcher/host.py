@@ -3,7 +3,7 @@
 They are on one port and one event loop. What they say of a sequence that a gateway has open at both they hand over in
 memory (hand_over.py); by default where the drafter has a GPU, for on cores it should rest while others draft. On one
 GPU the drafter runs ahead of commits for a lone sequence only, unless `--most-ahead` says otherwise: what it computes
-for several takes longer than the pass that it is for.
+for several takes longer than the pass that it is for. Beyond `--most-drafted` it rests.
 
 Options are those of the two services; of the drafter's, where to listen and how to log do not count. Each engine has
 its thread and, on a GPU, its stream: the interpreter is free while a thread waits for the GPU, so one computes on the
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
 
 import click
@@ -36,8 +35,7 @@ from verifier_svc.service import verifier_part
 
 NAME: Final = "verifier+drafter"
 
-MOST_AHEAD: Final = "--most-ahead"
-AHEAD_ON_ONE_GPU: Final = 1
+ON_ONE_GPU: Final = ("--most-ahead", "1", "--most-drafted", "36")  # of the drafter, unless it is told otherwise
 ASKED: Final = {"--hand-over": True, "--no-hand-over": False}
 
 ConfigT = TypeVar("ConfigT")
@@ -47,8 +45,6 @@ def main(words: Sequence[str]) -> None:
     verifier, drafter = configurations([word for word in words if word not in ASKED])
     asked = [ASKED[word] for word in words if word in ASKED]
     hands_over = asked[-1] if asked else drafter.engine.device != "cpu"
-    if drafter.engine.device == verifier.engine.device != "cpu" and MOST_AHEAD not in words:
-        drafter = replace(drafter, most_ahead=AHEAD_ON_ONE_GPU)
     with command_line.mistakes_in_one_line():
         other_rank = follows(verifier.engine)
     if not other_rank:
@@ -62,7 +58,10 @@ def configurations(words: Sequence[str]) -> tuple[VerifierConfig, DrafterConfig]
         sys.exit(2)
     at = words.index(BETWEEN)
     verifier = _read(verifier_svc.__main__.app, words[:at], VerifierConfig)
-    return verifier, _read(drafter_svc.__main__.app, words[at + 1 :], DrafterConfig)
+    drafter = _read(drafter_svc.__main__.app, words[at + 1 :], DrafterConfig)
+    if drafter.engine.device == verifier.engine.device != "cpu":  # of an option that is given twice the last one counts
+        drafter = _read(drafter_svc.__main__.app, [*ON_ONE_GPU, *words[at + 1 :]], DrafterConfig)
+    return verifier, drafter
 
 
 async def serve_both(verifier: VerifierConfig, drafter: DrafterConfig, *, hands_over: bool) -> None:

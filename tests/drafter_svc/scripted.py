@@ -108,6 +108,7 @@ class Setup:
     max_prefill_tokens: int = 8
     max_branches: int = 64
     most_ahead: int = 64
+    most_drafted: int = 64
     max_num_seqs: int = 8
     logits: Callable[[Sequence[int]], npt.NDArray[np.float32]] = context_logits
     clock: Callable[[], float] = lambda: 0.0
@@ -132,6 +133,7 @@ class Setup:
                 max_prefill_tokens=self.max_prefill_tokens,
                 max_branches=self.max_branches,
                 most_ahead=self.most_ahead,
+                most_drafted=self.most_drafted,
             ),
             ModelInfo(
                 name="scripted",

@@ -149,3 +149,16 @@ def test_among_many_a_prompt_is_fed_and_drafted_for_from_its_first_commit_on() -
     for sequence_id in (7, 8):
         setup.drafter.handle(Closed(STREAM, sequence_id))
     assert {draft.sequence_id for draft in setup.drafts()} == {9}, "alone it waits for nothing"
+
+
+def test_it_rests_while_too_many_are_open() -> None:
+    setup = Setup(most_ahead=1, most_drafted=1)
+    opened = request(temperature=0.0, fan_out=0)
+    verifier = ScriptedVerifier(opened)
+    setup.open(opened)
+    verifier.insert(setup.drafts())
+    setup.open(request(sequence_id=8, temperature=0.0))
+    setup.commit(verifier.run_pass())
+    assert not setup.drafts()
+    setup.drafter.handle(Closed(STREAM, 8))
+    assert {draft.sequence_id for draft in setup.drafts()} == {opened.sequence_id}
