@@ -57,7 +57,7 @@ async def ask_for(
 async def ask_into(
     felt: Felt, gateway: str, api_key: str, left: Iterator[pb.GenerateRequest], *, streams: int, seconds: float
 ) -> None:
-    """The same, for who looks at what is felt meanwhile."""
+    """The same, for callers that watch meanwhile."""
     metadata = (("authorization", f"Bearer {api_key}"),)
     async with open_channel(gateway) as channel:
         stub = rpc.GenerationStub(channel)

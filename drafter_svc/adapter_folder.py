@@ -17,7 +17,7 @@ class AdapterFolder:
     max_rank: int = 0
 
     def load(self, path: Path) -> Adapter:
-        """Of any place: for who started the service."""
+        """From anywhere: for whoever started the service."""
         assert self.model is not None
         return load_adapter(path, self.model, self.max_rank)
 

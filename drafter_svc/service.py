@@ -139,4 +139,4 @@ async def drafter_part(
 
 
 async def _no_drain() -> None:
-    """Drafts are worth nothing to who is told to go elsewhere: streams end at once."""
+    """Drafts are worth nothing to a gateway that must go elsewhere: streams end at once."""

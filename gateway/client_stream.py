@@ -43,7 +43,7 @@ class ClientStream:
         self._wake.set()
 
     def fail(self, error: Exception) -> None:
-        """Ends the stream: what is pending is still told, then the error is raised."""
+        """Ends the stream: what is pending is still delivered, then the error is raised."""
         if self._error is None:
             self._error = error
             self._wake.set()

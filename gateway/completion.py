@@ -106,7 +106,7 @@ class Delta:
     prompt: PromptPart | None = None  # before any output, if asked for
 
     def append(self, later: Delta) -> None:
-        """Takes in the delta that follows, so that both are told in one message."""
+        """Takes in the delta that follows, so that both go in one message."""
         self.text += later.text
         self.token_ids += later.token_ids
         self.drafted += later.drafted

@@ -1,4 +1,4 @@
-"""JSON objects read strictly: types as declared, no field unknown. Knows how mistakes are told; no field by name."""
+"""JSON objects read strictly: types as declared, no field unknown. Knows how mistakes read; no field by name."""
 
 from __future__ import annotations
 

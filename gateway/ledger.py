@@ -8,7 +8,7 @@ from slipstream.exchange import Commit, StepReport
 
 
 class Ledger:
-    """Adds up what generation.proto's Usage and Timings tell. Times are seconds of one monotonic clock."""
+    """Adds up what generation.proto's Usage and Timings report. Times are seconds of one monotonic clock."""
 
     def __init__(
         self,

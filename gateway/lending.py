@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from gateway.policy.tenants import Tenant
 
-MOST_SLOWDOWN: Final = 1.2  # of a step, by what is lent
+MOST_SLOWDOWN: Final = 1.2  # of a step, by places beyond the share
 
 
 class Capacity(Protocol):
@@ -15,14 +15,14 @@ class Capacity(Protocol):
 
     @property
     def num_seqs(self) -> int:
-        """Sequences that run at one time; 0 if nobody has told."""
+        """Sequences that run at one time; 0 if unknown."""
 
     def slowdown(self, many: int, few: int) -> float:
         """How many times as long a step takes with so many sequences in all as with so few."""
 
 
 class Unknown:
-    """Nothing was told and nothing measured."""
+    """Before anything is known or measured."""
 
     num_seqs = 0
 
@@ -38,8 +38,8 @@ def fair_share(tenant: Tenant, others: Collection[Tenant], num_places: int) -> i
 def may_hold(number: int, tenant: Tenant, others: dict[Tenant, int], num_places: int, capacity: Capacity) -> bool:
     """Whether the tenant may have so many places beside `others`, who were here of late, and what they hold now.
 
-    Places that others leave free are lent for as long as that hardly slows down what these run. Whose priority is lower
-    has no say.
+    It may use places that others leave free for as long as that hardly slows down what they run. Tenants of lower
+    priority do not count.
     """
     peers = [other for other in others if other.priority >= tenant.priority]
     share = fair_share(tenant, peers, num_places)

@@ -42,7 +42,7 @@ def place_limits(config: GatewayConfig) -> PlaceLimits:
 
 
 class Places:
-    """Fair between tenants (line.py says how). A request that is refused is told when trying again may help."""
+    """Fair between tenants (line.py says how). A refusal says when trying again may help."""
 
     def __init__(
         self, limits: PlaceLimits, clock: Callable[[], float] = time.monotonic, capacity: Capacity | None = None

@@ -15,7 +15,7 @@ _GOOD_ENDS: Final = ("STOP", "LENGTH", "CANCELLED")
 
 
 class RequestSpans:
-    """Made when the request is received. Neither prompt nor output is told, as in logs."""
+    """Made when the request is received. As in logs, neither prompt nor output is in it."""
 
     def __init__(self, tracer: Tracer, parent: str, clock: Callable[[], float] = time.time) -> None:
         self._tracer = tracer

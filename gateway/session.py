@@ -219,7 +219,7 @@ class Session:
         return min(max(1, left), MAX_DEADLINE_MS)
 
     def _redraft(self, drafting: Drafting) -> None:
-        """From the next pass on; the verifier and the drafters that go on drafting are told new bounds."""
+        """From the next pass on; the verifier and the drafters that go on drafting get the new bounds."""
         self._request = drafting.applied_to(self._request)
         sequence_id = self._request.sequence_id
         if self._link is not None:

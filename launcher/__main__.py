@@ -1,4 +1,4 @@
-"""The `slipstream` command: what can be asked, and how mistakes are told. Does nothing itself."""
+"""The `slipstream` command: its commands, and how mistakes are reported. Does nothing itself."""
 
 from __future__ import annotations
 

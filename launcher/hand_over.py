@@ -1,8 +1,8 @@
 """Hands commits and drafts over in memory between a verifier and a drafter of one process. Knows their messages alone.
 
-Which sequences, a gateway says: it opens them at both under one number. What it is told of commits is the same as ever;
-of drafts it is told when they were made, and that only once a step runs: the event loop would take the interpreter from
-a verifier that is about to launch one. All that it says reaches both through here, so that each event stands in its
+Which sequences, the gateway says: it opens them at both under one number. It still gets every commit; of drafts it gets
+only the times, and those once a step runs, since the event loop would take the interpreter from a verifier that is
+about to launch one. Whatever the gateway sends reaches both services through here, so that each event stands in its
 engine's queue before anything that follows from it.
 """
 

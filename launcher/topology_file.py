@@ -49,7 +49,7 @@ class ConfigError(ValueError):
 
 
 def load_topology(file: Path) -> Topology:
-    """Raises ConfigError. The tenants file is read too, so that its mistakes are told before anything runs."""
+    """Raises ConfigError. The tenants file is read too, so that its mistakes are reported before anything runs."""
     reader = _Reader(file)
     topology = reader.topology()
     if topology is None or reader.problems:

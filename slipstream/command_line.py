@@ -1,4 +1,4 @@
-"""What the command lines of the services share: options, how a mistake is told. Knows no service."""
+"""What the command lines of the services share: options, how a mistake is reported. Knows no service."""
 
 from __future__ import annotations
 

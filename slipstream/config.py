@@ -27,7 +27,7 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512  # token budget of one step
     num_threads: int = 1  # CPU threads of the math library
-    features: Path | None = None  # verifier: an EAGLE-3 head, whose features are made beside the pass for who drafts
+    features: Path | None = None  # verifier: an EAGLE-3 head, whose features are made beside the pass for drafters
     widen: str = ""  # copies the model into this larger shape on load: same text, the large one's cost; empty = not
     cuda_graphs: bool = True  # on a GPU: replays captured steps; off changes nothing but speed
     graph_memory_bytes: int = 2 << 30  # of the captured steps; when it is used up, steps are padded more

@@ -70,7 +70,7 @@ class TokenLogprobs:
         return TokenLogprobs(self.logprobs, self.top_token_ids[:, :num_top], self.top_logprobs[:, :num_top])
 
     def __add__(self, later: TokenLogprobs) -> TokenLogprobs:
-        """Those of these tokens and of the ones that follow; both tell as many likeliest ones."""
+        """Those of these tokens and of the ones that follow; both have as many likeliest ones."""
         return TokenLogprobs(
             np.concatenate((self.logprobs, later.logprobs)),
             np.concatenate((self.top_token_ids, later.top_token_ids)),
@@ -83,7 +83,7 @@ class PromptLogprobs:
     """Of a part of one sequence's prompt. The parts come in order, the first from position 1: nothing precedes 0."""
 
     sequence_id: int
-    start: int  # position of the first token told of
+    start: int  # position of the first token
     logprobs: TokenLogprobs
 
 
@@ -181,7 +181,7 @@ class ModelInfo:
     proposers: tuple[str, ...] = ()
     features: str = ""  # a verifier can send them, a drafter needs them; names what makes them, empty = none
     max_num_seqs: int = 0  # that run at one time; more wait for a place; 0 = not told
-    process: str = ""  # a verifier and a drafter that tell the same one may hand over in memory; empty = it does not
+    process: str = ""  # a verifier and a drafter that name the same one may hand over in memory; empty = it does not
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Grammar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingParams:
-    """The target's law as the caller shapes it, where output ends, and what is told beside it.
+    """The target's law as the caller shapes it, where output ends, and what comes with it.
 
     Raises InvalidRequest (a ValueError) naming parameter, value and range.
     """
@@ -82,7 +82,7 @@ class SamplingParams:
     bad_words: tuple[tuple[int, ...], ...] = ()  # of each, the last token is forbidden after the ones before it
     min_tokens: int = 0  # no stop token before so many output tokens; stop strings still end the output
     logprobs: bool = False  # of output tokens, under the target's raw logits
-    num_top_logprobs: int = 0  # likeliest tokens told beside each token
+    num_top_logprobs: int = 0  # likeliest tokens reported with each token
     prompt_logprobs: bool = False
     grammar: Grammar | None = None
 
@@ -134,7 +134,7 @@ class SamplingParams:
             _require(abs(value) <= MAX_PENALTY, name, value, f"in [{-MAX_PENALTY}, {MAX_PENALTY}]")
 
     def _check_token_rules(self) -> None:
-        """Ids are only asked not to be negative: how many there are is known to who knows the model."""
+        """Ids must not be negative; the upper bound is checked where the model is known (vocabulary_check.py)."""
         _require(
             len(self.logit_bias) <= MAX_BIASED_TOKENS,
             "logit_bias",

@@ -84,7 +84,7 @@ def timeline_in(path: Path | None) -> Iterator[Timeline]:
         yield NO_TIMELINE
         return
     timeline = FileTimeline(path)
-    path.write_text("")  # a place that cannot be written to is told before serving, not after
+    path.write_text("")  # a place that cannot be written to fails before serving, not after
     try:
         yield timeline
     finally:

@@ -2,7 +2,7 @@
 
 What each sequence is to check next is worked out for every outcome that is drafted for; the GPU picks (kernels/
 follow_up.py), and so does the host when it hears of the outcome. A sequence that the outcome ends has been computed on
-once more for nothing, which nobody hears of.
+once more for nothing; that result is dropped.
 
 Only where any choice of drafts is safe (docs/exactness.md): greedy, coupled and without any.
 """

@@ -41,7 +41,7 @@ class Openings:
     """Keyed like sequences, by (stream, sequence id)."""
 
     def __init__(self, grammars: CompiledGrammars[CompiledGrammar]) -> None:
-        self.post: Callable[[Event], None] | None = None  # where compilations are told of; None: each is waited for
+        self.post: Callable[[Event], None] | None = None  # where compilations are reported; None: each is waited for
         self._grammars = grammars
         self._by_key: dict[tuple[int, int], Opening] = {}
 

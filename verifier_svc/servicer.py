@@ -104,7 +104,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
                     message = to_message(request)
                 self._count_malformed(request, message)
                 if self._refusing and isinstance(message, SequenceRequest):
-                    stream.note_open(message.sequence_id)  # until it is told
+                    stream.note_open(message.sequence_id)  # until its end is sent
                     message = Refuse(SequenceFailure(message.sequence_id, Unavailable(REFUSAL)))
                 elif isinstance(message, SequenceRequest):
                     stream.note_open(message.sequence_id)

@@ -34,7 +34,7 @@ class TokenChoice:
         self._target_ids = target_ids
 
     def drafting(self, num_outcomes: int, device: torch.device) -> Drafting:
-        """The same for who chooses on the device."""
+        """The same where the device chooses."""
         known = torch.arange(self._vocab_size, device=device) if self._target_ids is None else self._target_ids
         drafted = known.int().masked_fill(known >= self._num_target_ids, NO_TOKEN)
         return Drafting(drafted.to(device), self._target_ids is None, self._num_kept, num_outcomes)

@@ -1,4 +1,4 @@
-"""How a sequence is drafted now, and what the services are told of it. Knows names and bounds; no policy, no peer."""
+"""How a sequence is drafted now, and the bounds sent to the services. Knows names and bounds; no policy, no peer."""
 
 from __future__ import annotations
 

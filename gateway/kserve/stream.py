@@ -17,7 +17,7 @@ Answer = Callable[[Any], AsyncGenerator[Any, None]]  # ModelInferRequest to its 
 
 
 class InferStream:
-    """A request that fails is told so and costs the others nothing; leaving ends them all.
+    """A request that fails gets an error and costs the others nothing; leaving ends them all.
 
     Once `closing` is set, the stream ends with the last answer, though its caller may still have something to ask.
     """

@@ -1,7 +1,7 @@
 """A chat's answer as plain text and calls of functions. Knows the model's text; knows neither tokens nor JSON replies.
 
 A call is read where the caller demanded one, or where the model's own chat template says how one is written. Whatever
-is no whole call of an offered function is told as the text that it is.
+is no whole call of an offered function is passed on as plain text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AnswerReader(Protocol):
     def feed(self, piece: str) -> Iterator[str | Call]: ...
 
     def finish(self) -> Iterator[str | Call]:
-        """What was held back until it could be told."""
+        """What was held back until it was clear what it is."""
 
 
 MakeReader = Callable[[], AnswerReader]

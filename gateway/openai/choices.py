@@ -1,4 +1,4 @@
-"""All that is asked in one HTTP request, run together and told as one stream. Knows the gateway; knows no JSON."""
+"""All that is asked in one HTTP request, run together and returned as one stream. Knows the gateway; knows no JSON."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _run(
 
 
 def _parts(delta: Delta, first: int, num_samples: int) -> Iterator[Part]:
-    """The prompt is told once, but it is the beginning of every sample's choice."""
+    """The prompt comes once, but it is the beginning of every sample's choice."""
     if delta.prompt is not None:
         for sample in range(num_samples):
             own = replace(delta.prompt, token_ids=list(delta.prompt.token_ids))  # each choice adds to its own

@@ -49,7 +49,7 @@ class CompletionLogprobs:
         }
 
     def _top(self, token_id: int, logprob: float, top_ids: list[int], tops: list[float]) -> dict[str, float]:
-        """The likeliest tokens and the one that was taken. Two may read alike; the likelier one is told."""
+        """The likeliest tokens and the one that was taken. Two may read alike; the likelier one is kept."""
         pairs = [*zip(top_ids, tops, strict=True), (token_id, logprob)]
         return {token_text(self._tokenizer, one): its for one, its in sorted(pairs, key=lambda pair: pair[1])}
 

@@ -13,7 +13,7 @@ class VerifierCapacity:
 
     @property
     def num_seqs(self) -> int:
-        """Of those that are there now; 0 if one of them does not tell."""
+        """Of those that are there now; 0 if one of them does not say."""
         told = [link.info.max_num_seqs for link in self._verifiers.available if link.info is not None]
         return sum(told) if all(told) else 0
 

@@ -1,4 +1,4 @@
-"""What a link must know of its kind of peer, and whom it tells of what came. Knows no stream and no message."""
+"""What a link must know of its kind of peer, and who receives what comes in. Knows no stream and no message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.request import SequenceRequest
 
 
 class Receiver(Protocol):
-    """Who is told about one sequence on one link."""
+    """Receives what comes in about one sequence on one link."""
 
     def on_failure(self, error: Exception) -> None:
         """The peer ended this sequence."""

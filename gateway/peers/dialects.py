@@ -58,7 +58,7 @@ class DraftReceiver(Receiver, Protocol):
 
 
 class VerifierDialect:
-    """Drafts travel through the gateway as received: decoding every law here would cost more than it tells."""
+    """Drafts travel through the gateway as received: decoding every law here would cost more than it brings."""
 
     name = "verifier"
 

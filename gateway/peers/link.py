@@ -37,10 +37,10 @@ class Link(Generic[ReceiverT, ItemT]):
         dialect: Dialect[ReceiverT, ItemT],
         on_change: Callable[[Link[ReceiverT, ItemT]], None],
         connect: Callable[[str], grpc.aio.Channel] = open_channel,
-        note_malformed: Callable[[str], None] = lambda peer: None,  # is told the kind of peer
+        note_malformed: Callable[[str], None] = lambda peer: None,  # called with the kind of peer
     ) -> None:
         self.address = address
-        self.info: ModelInfo | None = None  # as last told; kept while the peer is away
+        self.info: ModelInfo | None = None  # as last received; kept while the peer is away
         self.load = PeerLoad()
         self.is_leaving = False  # no more sequences are to be opened here, whatever the peer says
         self._dialect = dialect
@@ -131,7 +131,7 @@ class Link(Generic[ReceiverT, ItemT]):
             else:
                 self._serving.clear()
             self._on_change(self)
-        raise Unavailable(f"{self.address} stopped telling its health")
+        raise Unavailable(f"{self.address} stopped reporting its health")
 
     async def _exchange(self, channel: grpc.aio.Channel) -> None:
         await self._serving.wait()

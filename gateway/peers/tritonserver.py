@@ -27,7 +27,7 @@ FIRST_PAUSE: Final = 0.25  # seconds before a server that went away is asked aga
 LONGEST_PAUSE: Final = 8.0
 OUTPUT: Final = "output_ids"
 
-# What tells a server that cannot draft for these tokens from one that is not there, or too slow.
+# What distinguishes a server that cannot draft for these tokens from one that is not there, or too slow.
 _REFUSALS: Final = ("INVALID_ARGUMENT", "OUT_OF_RANGE", "INTERNAL", "UNIMPLEMENTED")
 
 

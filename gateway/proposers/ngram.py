@@ -30,7 +30,7 @@ class NgramDrafts:
         send: SendDraft,
         *,
         index: Index | None = None,  # one of its own if not given
-        on_trial: OnTrial | None = None,  # is told how good it is, also while it does not draft
+        on_trial: OnTrial | None = None,  # called with how good it is, also while it does not draft
     ) -> None:
         self._sequence_id = sequence_id
         self._path_length = 2 * num_draft_tokens + 1

@@ -29,4 +29,4 @@ class Surroundings:
     process: Callable[[], str] = lambda: ""  # that the verifier names, in which it hands over to a drafter; or none
     tritonserver: TritonServer | None = None
     index: Index | None = None  # that n-grams are looked up in; None: of the sequence's own tokens
-    on_trial: OnTrial | None = None  # is told how good n-grams are; None: nobody wants to know
+    on_trial: OnTrial | None = None  # called with how good n-grams are; None: not scored

@@ -152,7 +152,7 @@ class EngineThread(Generic[Event, Output]):
             self.send_undiverted(rest)
 
     def send_undiverted(self, output: Output) -> None:
-        """The same from any thread, for who has diverted it."""
+        """The same from any thread, for whoever diverted it."""
         self._outbox.append(output)
         if not self._outbox_scheduled.is_set():  # one wake-up of the loop delivers all that is there by then
             self._outbox_scheduled.set()

@@ -1,4 +1,4 @@
-"""How full a service with a model is. Knows what it tells of itself; not how it keeps it."""
+"""How full a service with a model is. Knows what it reports of itself; not how it keeps it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Checkpoint(Protocol):
         """Every tensor with its Hugging Face name and the file that holds it."""
 
     def stored(self) -> Iterator[tuple[str, Path, StoredTensor]]:
-        """The same, for who needs only parts of them."""
+        """The same, for callers that need only parts of them."""
 
 
 class SafetensorsCheckpoint:

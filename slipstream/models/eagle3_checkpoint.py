@@ -215,8 +215,8 @@ def _fill_shared(
             continue
         if target is None:
             raise CheckpointError(f"{path}: has no {name} of its own; give the target model's folder, whose it shares")
-        lent = _lent(target, name)
-        rows = lent[target_ids] if name == HEAD and target_ids is not None else lent
+        shared = _shared(target, name)
+        rows = shared[target_ids] if name == HEAD and target_ids is not None else shared
         if rows.shape != parameter.shape:
             raise CheckpointError(
                 f"{path}: has no {name} of its own, and that of the target {target.path} makes "
@@ -225,7 +225,7 @@ def _fill_shared(
         parameter.copy_(rows)
 
 
-def _lent(target: Checkpoint, name: str) -> torch.Tensor:
+def _shared(target: Checkpoint, name: str) -> torch.Tensor:
     """The target's tensor; of tied embeddings the head is the embedding."""
     tied = bool(target.config().get("tie_word_embeddings", False))
     wanted = HEAD if name == HEAD and not tied else f"model.{EMBEDDING}"

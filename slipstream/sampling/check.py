@@ -39,7 +39,7 @@ class SequenceCheck:
 
     @property
     def acts_on_logits(self) -> bool:
-        """Whether logits are changed or told of between the model's pass and verification."""
+        """Whether logits are changed or reported between the model's pass and verification."""
         return self.rules is not None or self.fill_masks is not None or self.sampling.logprobs
 
     def is_matched(self, token: DraftToken) -> bool:

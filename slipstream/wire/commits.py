@@ -1,4 +1,4 @@
-"""Commits and what is told beside them as messages and back. Knows shapes; judges no meaning."""
+"""Commits, and what comes with them, as messages and back. Knows shapes; judges no meaning."""
 
 from __future__ import annotations
 

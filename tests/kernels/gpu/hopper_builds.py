@@ -48,13 +48,13 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     ),
     "verify attention": (
         "attention:_paged_attention_kernel",
-        f"{ATTENTION} *fp32 *fp32 i32 i32 fp32 i32 i32",
+        f"{ATTENTION} *fp32 *fp32 i32 i32 fp32 i32 i32 i32",
         ATTENTION_SIZES | {"BLOCK_M": 32, "SPLIT": True, "PRECISION": "tf32", "NEAR": True, "OVERLAP": True},
         4,
     ),
     "prompt attention": (
         "attention:_paged_attention_kernel",
-        f"{ATTENTION} *bf16 *bf16 i32 i32 fp32 i32 i32",
+        f"{ATTENTION} *bf16 *bf16 i32 i32 fp32 i32 i32 i32",
         ATTENTION_SIZES | {"BLOCK_M": 128, "SPLIT": False, "PRECISION": "tf32", "NEAR": True, "OVERLAP": True},
         8,
     ),
@@ -123,7 +123,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     ),
     "merge": (
         "attention_merge:_merge_splits_kernel",
-        "*fp32 *fp32 *i32 *i32 *bf16 i32 i32 i32",
+        "*fp32 *fp32 *i32 *i32 *bf16 i32 i32 i32 i32",
         {"HEAD_DIM": 128, "DIMS": 128, "BLOCK_N": 64, "SEQUENCES": 32, "AT_ONCE": 16, "OVERLAP": True},
         2,
     ),

@@ -79,6 +79,6 @@ def test_a_sequence_without_tokens_is_padding(device: torch.device) -> None:
 def test_a_lone_verify_pass_is_split_and_a_long_prompt_is_not() -> None:
     sizes = {"num_heads": 32, "kv_heads": 8, "dim": 128}
     verify = plan_attention(num_tokens=5, num_seqs=1, max_query_len=5, max_context_len=1024, **sizes)
-    assert verify == AttentionPlan(block_m=32, num_splits=16)
+    assert verify == AttentionPlan(block_m=32, num_splits=16, most_usual=16)
     prompt = plan_attention(num_tokens=2048, num_seqs=1, max_query_len=2048, max_context_len=2048, **sizes)
-    assert prompt == AttentionPlan(block_m=128, num_splits=1)
+    assert prompt == AttentionPlan(block_m=128, num_splits=1, most_usual=1)

@@ -21,6 +21,12 @@ def test_splits_change_nothing(num_splits: int, dtype: torch.dtype, device: torc
     check([(3, 180), (1, 2), (9, 64)], (4, 2, 64), dtype, device, AttentionPlan(block_m=32, num_splits=num_splits))
 
 
+@pytest.mark.parametrize("most_usual", [1, 2])
+def test_places_for_long_contexts_change_nothing_for_short_ones(most_usual: int, device: torch.device) -> None:
+    plan = AttentionPlan(block_m=32, num_splits=8, most_usual=most_usual)
+    check([(3, 180), (1, 2), (9, 64)], (4, 2, 64), torch.float32, device, plan)
+
+
 @pytest.mark.parametrize("num_splits", [16, 64])
 def test_more_splits_than_keys_fill_are_not_looked_at(num_splits: int, device: torch.device) -> None:
     """What an empty split's place held before is neither written nor read: NaN would show."""

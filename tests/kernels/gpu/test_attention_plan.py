@@ -40,6 +40,11 @@ def test_many_sequences_need_no_splits() -> None:
     assert plan(256, 5, 1024).num_splits == 1
 
 
+def test_where_long_contexts_may_come_short_ones_are_not_cut_for_it() -> None:
+    cut = plan(32, 5, 32768)
+    assert (cut.num_splits, cut.most_usual) == (32768 // LONGEST_SPLIT, 1)
+
+
 def test_no_program_reads_more_than_the_longest_split_where_the_scratch_has_room() -> None:
     assert 65536 / plan(16, 5, 65536).num_splits <= LONGEST_SPLIT
 
