@@ -67,6 +67,7 @@ def _paged_attention_kernel(
     scale: float,  # log2(e) / sqrt(head_dim)
     num_kv_heads: int,
     num_splits: int,
+    most_usual: int,
     SHARING: tl.constexpr,  # query heads per KV head
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,
@@ -92,7 +93,7 @@ def _paged_attention_kernel(
     sequence, first, query_len, context_len, offset = _find_sequence(
         query_starts_ptr, context_lens_ptr, tl.program_id(0), num_seqs, BLOCK_Q, SEQUENCES
     )
-    split_len = split_length(context_len, num_splits, BLOCK_N)
+    split_len = split_length(context_len, num_splits, most_usual, BLOCK_N)
     low = split * split_len
     table_ptr = tables_ptr + sequence.to(tl.int64) * max_blocks
     if OVERLAP:
@@ -209,6 +210,7 @@ def attend(
         LOG2_E.value / math.sqrt(head_dim),
         kv_heads,
         splits,
+        plan.most_usual,
         SHARING=sharing,
         HEAD_DIM=head_dim,
         DIMS=dims,
@@ -224,5 +226,5 @@ def attend(
         **launch.overlap_options(),
     )
     if split:
-        merge_splits(partial, weights, query_starts, context_lens, output, block_n)
+        merge_splits(partial, weights, query_starts, context_lens, output, plan, block_n)
     return output

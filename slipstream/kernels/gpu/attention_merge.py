@@ -10,15 +10,23 @@ import triton
 import triton.language as tl
 
 from slipstream.kernels.gpu import launch
+from slipstream.kernels.gpu.attention_plan import LONGEST_SPLIT, AttentionPlan
 from slipstream.kernels.gpu.launch import start_next, wait_for_previous
 
 SPLITS_AT_ONCE = 16
+LONGEST = tl.constexpr(LONGEST_SPLIT)
 
 
 @triton.jit
-def split_length(context_len: tl.tensor, num_splits: tl.tensor, BLOCK_N: tl.constexpr) -> tl.tensor:
-    """Keys of each split but the last; splits that would begin after the last key are empty."""
-    return tl.cdiv(context_len, BLOCK_N * num_splits) * BLOCK_N
+def split_length(
+    context_len: tl.tensor, num_splits: tl.tensor, most_usual: tl.tensor, BLOCK_N: tl.constexpr
+) -> tl.tensor:
+    """Keys of each split but the last; splits that would begin after the last key are empty.
+
+    No more than `most_usual` have keys, unless they would be too long.
+    """
+    usual = tl.minimum(tl.cdiv(context_len, BLOCK_N * most_usual) * BLOCK_N, LONGEST)
+    return tl.maximum(tl.cdiv(context_len, BLOCK_N * num_splits) * BLOCK_N, usual)
 
 
 @triton.jit
@@ -31,6 +39,7 @@ def _merge_splits_kernel(
     num_seqs: int,
     num_heads: int,
     num_splits: int,
+    most_usual: int,
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -51,7 +60,7 @@ def _merge_splits_kernel(
     contexts = tl.load(context_lens_ptr + index, mask=inside, other=0).to(tl.int32)
     sequence = tl.sum(((ends <= row // num_heads) & inside).to(tl.int32), 0)
     context_len = tl.sum(tl.where(index == sequence, contexts, 0), 0)
-    num_used = tl.cdiv(context_len, tl.maximum(split_length(context_len, num_splits, BLOCK_N), 1))
+    num_used = tl.cdiv(context_len, tl.maximum(split_length(context_len, num_splits, most_usual, BLOCK_N), 1))
     dims = tl.arange(0, DIMS)
     largest, total = float("-inf"), 0.0
     merged = tl.zeros([DIMS], tl.float32)
@@ -82,6 +91,7 @@ def merge_splits(
     query_starts: torch.Tensor,  # [num_seqs + 1]
     context_lens: torch.Tensor,  # [num_seqs]
     output: torch.Tensor,  # [num_tokens, num_heads, head_dim], written; zeros for tokens of no sequence
+    plan: AttentionPlan,
     block_n: int,  # keys that the splits are cut in multiples of
 ) -> None:
     num_tokens, num_heads, num_splits, head_dim = partial.shape
@@ -94,6 +104,7 @@ def merge_splits(
         len(context_lens),
         num_heads,
         num_splits,
+        plan.most_usual,
         HEAD_DIM=head_dim,
         DIMS=triton.next_power_of_2(head_dim),
         BLOCK_N=block_n,
