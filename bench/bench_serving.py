@@ -51,7 +51,7 @@ def measure(services: Services, sweep: Sweep, prompts: Sequence[str], until: flo
             return runner.run(ask_for(address, policy.name, prompts, options, streams=streams, seconds=seconds))
 
         for policy, temperature, streams in sweep.points():
-            warm_seconds = sweep.warm_seconds_of(policy, temperature)
+            warm_seconds = sweep.warm_seconds_of(policy, temperature, streams)
             if time.monotonic() + warm_seconds + sweep.seconds > until:
                 return
             ask(policy, temperature, streams, warm_seconds)  # so that nothing counts that is done the first time
@@ -131,6 +131,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--proposers", default="", help="by default those with a folder, then ngram")
     for option, number in (("--draft-tokens", 5), ("--fan-out", 8), ("--tokens", 128)):
         parser.add_argument(option, type=int, default=number)
+    parser.add_argument("--ahead-up-to", type=int, default=1 << 20, help="streams with which enumeration is measured")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each point")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of all")
     parser.add_argument("--prompts", type=Path, default=PROMPTS)
@@ -145,7 +146,7 @@ def asked_sweep(asked: argparse.Namespace, services: Services) -> Sweep:
         proposers=tuple(asked.proposers.split(",")) if asked.proposers else (*with_models, NGRAM),
         streams=streams_of(asked), temperatures=tuple(float(number) for number in asked.temperatures.split(",")),
         modes=tuple(asked.modes.split(",")), num_draft_tokens=asked.draft_tokens, fan_out=asked.fan_out,
-        num_tokens=asked.tokens, seconds=asked.seconds,
+        most_ahead=asked.ahead_up_to, num_tokens=asked.tokens, seconds=asked.seconds,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ class Sweep:
     modes: tuple[str, ...] = ("ratio", "coupled")
     num_draft_tokens: int = 5
     fan_out: int = 8  # where enumeration is on
+    most_ahead: int = 1 << 20  # streams with which it is; with more the drafter runs ahead of nobody
     num_tokens: int = 128  # of an answer
     warm_seconds: float = 0.7  # of a point, before anything counts
     first_warm_seconds: float = 2.0  # of the first one with laws, whose graphs are captured as they are needed
@@ -48,15 +49,21 @@ class Sweep:
             (policy, temperature, streams)
             for temperature, streams in self._loads()
             for policy in self.policies()
-            if temperature > 0 or policy.mode == self.modes[0] or policy.proposer in (NONE, AUTO)
+            if self._is_worth_it(policy, temperature, streams)
         ]
         return iter(sorted(found, key=lambda point: self._round_of(point[0]) + _round_of_load(point[1:])))
 
-    def warm_seconds_of(self, policy: Policy, temperature: float) -> float:
+    def _is_worth_it(self, policy: Policy, temperature: float, streams: int) -> bool:
+        if policy.proposer in (NONE, AUTO):
+            return True
+        runs_ahead = not policy.fan_out or streams <= self.most_ahead
+        return runs_ahead and (temperature > 0 or policy.mode == self.modes[0])
+
+    def warm_seconds_of(self, policy: Policy, temperature: float, streams: int) -> float:
         """Before anything counts."""
         drawn = policy.mode == RATIO and policy.proposer not in (NONE, NGRAM) and temperature > 0
-        with_fan_out = self.fan_out == policy.fan_out
-        return self.first_warm_seconds if drawn and with_fan_out else self.warm_seconds
+        is_first = policy.fan_out == self.fan_out or streams > self.most_ahead
+        return self.first_warm_seconds if drawn and is_first else self.warm_seconds
 
     def _modes_of(self, proposer: str) -> tuple[str, ...]:
         return () if proposer == NONE else self.modes[:1] if proposer == AUTO else self.modes

@@ -38,5 +38,12 @@ def test_asked_for_less_it_has_less() -> None:
 
 def test_the_first_point_with_laws_warms_up_longer() -> None:
     enumerating, turns = (Policy(proposer="draft_model", num_draft_tokens=5, fan_out=n) for n in (SWEEP.fan_out, 0))
-    assert SWEEP.warm_seconds_of(enumerating, 1.0) == SWEEP.first_warm_seconds
-    assert SWEEP.warm_seconds_of(enumerating, 0.0) == SWEEP.warm_seconds_of(turns, 1.0) == SWEEP.warm_seconds
+    assert SWEEP.warm_seconds_of(enumerating, 1.0, 1) == SWEEP.first_warm_seconds
+    assert SWEEP.warm_seconds_of(enumerating, 0.0, 1) == SWEEP.warm_seconds_of(turns, 1.0, 1) == SWEEP.warm_seconds
+
+
+def test_where_the_drafter_runs_ahead_of_one_stream_only_several_are_measured_without() -> None:
+    sweep = Sweep(proposers=("draft_model",), most_ahead=1)
+    enumerated = {streams for policy, _, streams in sweep.points() if policy.fan_out}
+    assert enumerated == {1}
+    assert {streams for policy, _, streams in sweep.points() if policy.proposer != "none"} == set(sweep.streams)
