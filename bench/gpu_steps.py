@@ -68,6 +68,7 @@ ON_CORES = "--drafter-device cpu --drafter-threads 4 --drafter-cores 8-11 --stre
 CONTROLLER = "--device cuda --widen 8b --minutes 2.5 --json build/gpu_check/controller.json"
 TRACED = f"--temperatures 0 --fan-out 0 --seconds 1.5 --trace {LOGS}/trace.json"
 LONE = "--streams 1 --proposers draft_model"
+ALL_LOADS = "--proposers draft_model --ahead-up-to 1 --drafter-options=--draft-step=separate"  # which compiles least
 WIDE = "--draft-tokens 7 --fan-out 16 --drafter-options=--loop-steps=8"
 LOADS = "--streams 8,32,64 --proposers draft_model --fan-out 0"  # one GPU: nobody runs ahead of several streams
 TWO_GPUS = "--round-bits 4 --drafter-device cuda:1 --streams 1,32 --seconds 3"
@@ -107,19 +108,19 @@ STEPS = {
     "sweep_attention": python(40, "-m", "bench.sweep_attention"),
     "linear": python(60, "-m", "bench.sweep_linear"),
     "linear_32": python(35, "-m", "bench.sweep_linear", "--rows", "32", "--only", "qkv", "o", "down"),
-    "serving": serving(60, "serving", f"{ONE_PROCESS} {DRAFT_LM} {LONE} --seconds 3"),
-    "serving_wide": serving(50, "serving_wide", f"{ONE_PROCESS} {DRAFT_LM} {LONE} {WIDE} --modes coupled --seconds 3"),
-    "serving_loads": serving(80, "serving_loads", f"{ONE_PROCESS} {DRAFT_LM} {LOADS} --seconds 2.5"),
-    "serving_auto": serving(60, "serving_auto", f"{ONE_PROCESS} {DRAFT_LM} --proposers auto --temperatures 0"),
-    "serving_rounded": serving(60, "serving_rounded", f"{ONE_PROCESS} --round-bits 4 {LONE} --seconds 3"),
+    "serving": serving(150, "serving", f"{ONE_PROCESS} {DRAFT_LM} {ALL_LOADS} --seconds 2.5"),
+    "serving_wide": serving(80, "serving_wide", f"{ONE_PROCESS} {DRAFT_LM} {LONE} {WIDE} --modes coupled --seconds 3"),
+    "serving_loads": serving(100, "serving_loads", f"{ONE_PROCESS} {DRAFT_LM} {LOADS} --seconds 2.5"),
+    "serving_auto": serving(100, "serving_auto", f"{ONE_PROCESS} {DRAFT_LM} --proposers auto --temperatures 0"),
+    "serving_rounded": serving(110, "serving_rounded", f"{ONE_PROCESS} --round-bits 4 {LONE} --seconds 3"),
     "serving_rounded_loads": serving(
-        80, "serving_rounded_loads", f"{ONE_PROCESS} --round-bits 4 {LOADS} --seconds 2.5"
+        130, "serving_rounded_loads", f"{ONE_PROCESS} --round-bits 4 {LOADS} --seconds 2.5"
     ),
     "serving_separate": serving(80, "serving_separate", f"{DRAFT_LM} --temperatures 0 --seconds 2.5"),
     "serving_cores": serving(70, "serving_cores", f"{DRAFT_LM} {ON_CORES} --temperatures 0 --seconds 2.5"),
     "serving_kill": killing(60, DRAFT_LM),
-    "serving_trace": serving(45, "serving_trace", f"{ONE_PROCESS} {DRAFT_LM} {TRACED} --streams 1"),
-    "serving_trace_32": serving(45, "serving_trace_32", f"{ONE_PROCESS} {DRAFT_LM} {TRACED} --streams 32"),
+    "serving_trace": serving(75, "serving_trace", f"{ONE_PROCESS} {DRAFT_LM} {TRACED} --streams 1"),
+    "serving_trace_32": serving(75, "serving_trace_32", f"{ONE_PROCESS} {DRAFT_LM} {TRACED} --streams 32"),
     # two GPUs
     "tensor_parallel": python(240, "-m", "bench.bench_tp"),
     "serving_two_gpus": serving(120, "serving_two_gpus", TWO_GPUS),
