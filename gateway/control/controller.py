@@ -62,6 +62,8 @@ class Controller:
         if group.policy != policy:
             group.policy = policy
             self.reconsider(group)
+        elif not group.members:
+            self.reconsider(group)  # it was decided under another load, perhaps
         group.members[member] = None
         return group.decision
 
@@ -153,10 +155,15 @@ class Controller:
             group.probe_passes += 1
             if group.probe_passes >= PROBE_PASSES:
                 self._end_probe(group)
-        elif group.prober is None and _may_probe(group) and group.probing.is_due() and self._allowance.is_earned:
+        elif self._may_try and _may_probe(group) and group.probing.is_due():
             self._begin_probe(group, self._silent(group))
         if group.prober is None and group.passes >= max(DECIDE_PASSES, 2 * len(group.members)):
             self.reconsider(group)
+
+    @property
+    def _may_try(self) -> bool:
+        """One request at a time, of whatever group: what a try costs, it costs all."""
+        return self._allowance.is_earned and all(group.prober is None for group in self.groups.values())
 
     def _silent(self, group: Group) -> list[str]:
         """Proposers that may draft, do not, and show what they are worth only by drafting."""

@@ -7,8 +7,8 @@ from typing import Final
 FIRST_TRY: Final = 16  # passes before the first
 FIRST_INTERVAL: Final = 64  # passes between two tries
 LAST_INTERVAL: Final = 1024
-PROBE_PASSES: Final = 12  # of one request; the others go on as before
-MOST_COST: Final = 0.01  # of all that a verifier gives
+PROBE_PASSES: Final = 8  # of one request; the others go on as before
+MOST_COST: Final = 0.005  # of all that a verifier gives
 
 
 class Probing:
