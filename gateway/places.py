@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.config import GatewayConfig
-from gateway.lending import Capacity, Unknown, may_hold
+from gateway.fair_share import Capacity, UnknownCapacity, may_hold
 from gateway.line import Line, Ticket, within_own_limit
 from gateway.policy.tenants import Tenant
 from slipstream.errors import DeadlineExceeded, Exhausted
@@ -49,7 +49,7 @@ class Places:
     ) -> None:
         self._limits = limits
         self._clock = clock
-        self._capacity = capacity or Unknown()
+        self._capacity = capacity or UnknownCapacity()
         self._running: Counter[str] = Counter()  # by tenant
         self._seen: dict[str, tuple[Tenant, float]] = {}  # when each last took or gave back a place
         self._line = Line()

@@ -21,7 +21,7 @@ class Capacity(Protocol):
         """How many times as long a step takes with so many sequences in all as with so few."""
 
 
-class Unknown:
+class UnknownCapacity:
     """Before anything is known or measured."""
 
     num_seqs = 0

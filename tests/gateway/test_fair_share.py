@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gateway.lending import MOST_SLOWDOWN, Unknown, fair_share, may_hold
+from gateway.fair_share import MOST_SLOWDOWN, UnknownCapacity, fair_share, may_hold
 from gateway.policy.tenants import Tenant
 
 LOUD = Tenant(name="loud", anonymous=True)
@@ -26,7 +26,7 @@ class Costs:
         return (self.fixed + many * self.each) / (self.fixed + few * self.each)
 
 
-def most(tenant: Tenant, others: dict[Tenant, int], capacity: Costs | Unknown, num_places: int = 8) -> int:
+def most(tenant: Tenant, others: dict[Tenant, int], capacity: Costs | UnknownCapacity, num_places: int = 8) -> int:
     return max(number for number in range(1, 9) if may_hold(number, tenant, others, num_places, capacity))
 
 
@@ -52,7 +52,7 @@ def test_where_each_sequence_costs_as_much_as_the_others_it_is_held_to_about_its
 
 
 def test_before_anything_is_measured_free_places_are_lent() -> None:
-    assert most(LOUD, {QUIET: 2}, Unknown()) == 8
+    assert most(LOUD, {QUIET: 2}, UnknownCapacity()) == 8
 
 
 @pytest.mark.parametrize(("priority", "expected"), [(1, 8), (0, 5)])
