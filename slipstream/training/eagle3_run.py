@@ -11,8 +11,10 @@ from pathlib import Path
 
 import torch
 
-from slipstream.models.eagle3_checkpoint import HEAD, load_eagle3, load_projection, save_eagle3
-from slipstream.models.loader import load_config, open_checkpoint
+from slipstream.models.config import ModelConfig
+from slipstream.models.eagle3_checkpoint import HEAD, load_eagle3, load_eagle3_config, load_projection, save_eagle3
+from slipstream.models.eagle3_config import default_layer_ids
+from slipstream.models.loader import open_checkpoint
 from slipstream.training import slices
 from slipstream.training.acceptance import Acceptance
 from slipstream.training.draft_model import target_head
@@ -43,6 +45,8 @@ def train_eagle3(
     check_size(max(settings.draft_vocab_size, settings.stored_vocab_size), target.vocab_size)
     if target.num_layers < FEWEST_LAYERS:
         raise ValueError(f"{places.target}: has {target.num_layers} layers; features need {FEWEST_LAYERS} or more")
+    if head is not None:
+        _check_head(head, target)
     material = prepare(places, chat, settings.draft_vocab_size, device, now)
     training = Eagle3Training(material.target, material.tokens, material.chats, settings)
     if head is not None:
@@ -80,14 +84,23 @@ def _finish(places: Places, training: Eagle3Training, material: Material, record
     return acceptance
 
 
+def _check_head(head: Path, target: ModelConfig) -> None:
+    config, usual = load_eagle3_config(head), default_layer_ids(target.num_layers)
+    is_usual = config.use_aux_hidden_state and not config.norm_before_residual
+    shape, trained = (
+        (config.hidden_size, config.layer.intermediate_size),
+        (target.hidden_size, target.intermediate_size),
+    )
+    if not is_usual or config.tapped_layers(target.num_layers) != usual or shape != trained:
+        raise ValueError(
+            f"{head}: is not as heads are trained here, of the target's shape, with states of layers {usual}"
+        )
+
+
 def _begin(training: Eagle3Training, head: Path, places: Places) -> None:
     """With the layer, the last norm and the features of a stored head."""
     own, embedding = training.head, training.head.model.embedding
     stored, _ = load_eagle3(head, embedding.dtype, embedding.device, open_checkpoint(places.target))
-    taps = stored.config.tapped_layers(load_config(open_checkpoint(places.target)).num_layers)
-    told = replace(stored.config, layer_ids=taps, layer=own.config.layer, draft_vocab_size=own.config.draft_vocab_size)
-    if told != own.config:
-        raise ValueError(f"{head}: is made otherwise than what is trained here: {told} and not {own.config}")
     for part in ("layer", "norm"):
         getattr(own.model, part).load_state_dict(getattr(stored, part).state_dict())
     own.projection.load_state_dict(load_projection(head, embedding.dtype, embedding.device).state_dict())
