@@ -21,7 +21,7 @@ from slipstream.engine.buckets import Bucket
 from slipstream.engine.graph_capture import GraphCapture
 from slipstream.engine.graph_runner import GraphRunner
 from slipstream.kernels import fetch_words, rotary_angles
-from slipstream.kernels.gpu import attention, attention_plan
+from slipstream.kernels.gpu import attention, attention_plan, rotary
 from slipstream.kernels.gpu.check_table import Needs
 from slipstream.models.config import ModelConfig
 from slipstream.models.llama import LlamaModel
@@ -58,6 +58,7 @@ def no_verification(runner: GraphRunner, stack: ExitStack) -> None:
 
 def nothing_near(runner: GraphRunner, stack: ExitStack) -> None:
     stack.enter_context(patch.object(attention, "NEAR", False))
+    stack.enter_context(patch.object(rotary, "NEAR_TOKENS", 0))
 
 
 def half_the_splits(runner: GraphRunner, stack: ExitStack) -> None:
@@ -114,9 +115,9 @@ def microseconds_of(model: LlamaModel, variant: Variant, bucket: Bucket) -> floa
 
 
 @torch.inference_mode()
-def with_large_cache(model: LlamaModel, bucket: Bucket, num_blocks: int) -> float:
+def with_large_cache(model: LlamaModel, bucket: Bucket, num_blocks: int, variant: Variant) -> float:
     """Keys and values of one layer lie further from those of the next."""
-    with varied(model, as_served, bucket, num_blocks) as runner:
+    with varied(model, variant, bucket, num_blocks) as runner:
         return graph_microseconds(captured(lambda: runner._run_step(bucket, False, Needs.MATCH)))
 
 
@@ -158,8 +159,9 @@ def main() -> None:
                 )
         if model is not None:
             for num_blocks in LARGE_CACHES:
+                near, apart = (with_large_cache(model, bucket, num_blocks, v) for v in (as_served, nothing_near))
                 said = f"{num_blocks} KV blocks"
-                print(f"{name:<8} 1 x {TOKENS}, {said:<24} {with_large_cache(model, bucket, num_blocks):>7.0f} us")
+                print(f"{name:<8} 1 x {TOKENS}, {said:<24} {near:>7.0f} us, not brought near {apart:.0f}", flush=True)
             time = with_captures_of_service(model, bucket)
             print(f"{name:<8} 1 x {TOKENS}, {'captured as served':<24} {time:>7.0f} us", flush=True)
         del model

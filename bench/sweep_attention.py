@@ -19,7 +19,9 @@ SPLITS, STAGES = (1, 2, 4, 8, 16, 32, 64), (2, 3, 4)
 def variants(plan: AttentionPlan) -> list[AttentionPlan]:
     """The plan itself, and those near it."""
     near = [splits for splits in SPLITS if plan.num_splits // 2 <= splits <= 2 * plan.num_splits]
-    return [replace(plan, num_splits=splits, num_stages=stages) for splits in near for stages in STAGES]
+    return [
+        replace(plan, num_splits=splits, most_usual=splits, num_stages=stages) for splits in near for stages in STAGES
+    ]
 
 
 @torch.inference_mode()

@@ -37,7 +37,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "rotary": (
         "rotary:_rotary_write_kernel",
         "*bf16 *bf16 *bf16 *bf16 *i64 *bf16 *bf16 *bf16 i32 i32 i32 i32",
-        {"HEAD_DIM": 96, "BLOCK": 128, "HEADS": 8, "OVERLAP": True},
+        {"HEAD_DIM": 96, "BLOCK": 128, "HEADS": 8, "NEAR": True, "OVERLAP": True},
         4,
     ),
     "rotary angles": (
