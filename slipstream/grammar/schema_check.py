@@ -15,6 +15,8 @@ from typing import Any
 from slipstream.errors import InvalidRequest
 
 MAX_DEPTH = 64
+MAX_OPTIONAL = 512  # properties of one object: of 1,600 that may all be left out, compiling does not come to an end
+MAX_OPTIONAL_COUNTED = 64  # beside a bound on how many there are
 ANNOTATIONS = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment")
 )
@@ -146,12 +148,25 @@ def _check_values(schema: dict[str, Any], place: str) -> None:
         for name in required:
             if name not in properties:
                 raise _refusal(place, f"requires {name!r}, which is not in its 'properties'")
+    _check_optional(schema, place)
     patterns = [schema["pattern"]] if "pattern" in schema else []
     if isinstance(schema.get("patternProperties"), dict):
         patterns += schema["patternProperties"]
     for pattern in patterns:
         if isinstance(pattern, str) and (found := ESCAPED_IN_JSON.search(pattern) or LOOKAROUND.search(pattern)):
             raise _refusal(place, f"has the pattern {pattern!r}, whose {found[0]!r} is not enforced; write it without")
+
+
+def _check_optional(schema: dict[str, Any], place: str) -> None:
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return
+    number = len(properties) - len(properties.keys() & {name for name in required if isinstance(name, str)})
+    counted = "minProperties" in schema or "maxProperties" in schema
+    most = MAX_OPTIONAL_COUNTED if counted else MAX_OPTIONAL
+    if number > most:
+        beside = " beside a bound on their number" * counted
+        raise _refusal(place, f"has {number} properties that may be left out{beside}; it must be <= {most}")
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pytest
 
 from slipstream.errors import Exhausted, InvalidRequest
-from slipstream.grammar.compiled import CompiledGrammars
+from slipstream.grammar.compiled import MAX_SLOW, NUM_AT_ONCE, CompiledGrammars
 from slipstream.request import Grammar, GrammarKind
 
 PATIENCE = 30
@@ -85,3 +86,37 @@ def test_more_than_may_be_pending_are_refused_until_one_ends(compiler: Compiler)
     compiler.gate.set()
     assert texts(*pending) == ["a", "b"]
     assert texts(grammars.get(regex("c"))) == ["c"]
+
+
+class SlowAndQuick(Compiler):
+    """What begins with "slow" waits for the gate; anything else is compiled at once."""
+
+    def __call__(self, grammar: Grammar) -> Made:
+        return super().__call__(grammar) if grammar.text.startswith("slow") else Made(grammar.text)
+
+
+def test_those_that_take_long_give_their_places_to_the_others_but_not_all_of_them() -> None:
+    compiler = SlowAndQuick()
+    grammars = CompiledGrammars(compiler, slow_seconds=0.05)
+    slow = [grammars.get(regex(f"slow {i}")) for i in range(MAX_SLOW)]
+    assert texts(grammars.get(regex("quick"))) == ["quick"]
+    more = [grammars.get(regex(f"slow and more {i}")) for i in range(NUM_AT_ONCE)]
+    late = grammars.get(regex("late"))
+    with pytest.raises(TimeoutError):
+        late.result(0.5)
+    compiler.gate.set()
+    assert texts(late, *slow, *more)[0] == "late"
+    assert texts(*(grammars.get(regex(f"again {i}")) for i in range(4))) == [f"again {i}" for i in range(4)]
+
+
+def test_one_that_waited_too_long_for_a_place_is_not_compiled_for_nobody() -> None:
+    compiler = SlowAndQuick()
+    grammars = CompiledGrammars(compiler, waiting_seconds=0.1)
+    slow = [grammars.get(regex(f"slow {i}")) for i in range(NUM_AT_ONCE)]
+    waiting = grammars.get(regex("waiting"))
+    time.sleep(0.2)
+    compiler.gate.set()
+    with pytest.raises(Exhausted, match="took too long"):
+        waiting.result(PATIENCE)
+    assert len(texts(*slow)) == NUM_AT_ONCE
+    assert texts(grammars.get(regex("waiting"))) == ["waiting"]

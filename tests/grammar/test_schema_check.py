@@ -66,6 +66,14 @@ REFUSED: list[tuple[Any, str]] = [
     ({"type": "integer", "enum": [1, "a"]}, "lists 'a', which is not of type 'integer'"),
     ({"type": "object", "properties": {"x": {"type": "array", "contains": {}}}}, "/properties/x has 'contains'"),
     ({"type": "text"}, "has type 'text'"),
+    (
+        {"type": "object", "properties": {f"p{i}": STRING for i in range(514)}, "required": ["p1"]},
+        "has 513 properties that may be left out; it must be <= 512",
+    ),
+    (
+        {"type": "object", "properties": {f"p{i}": STRING for i in range(65)}, "minProperties": 1},
+        "has 65 properties that may be left out beside a bound on their number; it must be <= 64",
+    ),
     ([1], "must be an object or true"),
 ]
 
@@ -77,7 +85,7 @@ def test_every_output_of_an_enforced_schema_validates(
     check_outputs(schema, compiler, token_bytes, num_outputs=12)
 
 
-@pytest.mark.parametrize("schema, reason", REFUSED, ids=str)
+@pytest.mark.parametrize("schema, reason", REFUSED, ids=lambda value: str(value)[:60])
 def test_what_would_not_be_enforced_is_refused_by_name(schema: Any, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^grammar: the JSON schema at #.*{reason}"):
         check_schema(schema)
