@@ -99,7 +99,8 @@ def test_a_key_that_stands_where_its_hash_should_is_not_told_on(tmp_path: Path) 
     assert "my-secret-key" not in str(raised.value)
 
 
-def test_without_a_file_a_drafter_is_used_if_there_is_one() -> None:
+def test_without_a_file_a_drafter_is_used_if_there_is_one_and_it_pays() -> None:
+    assert all(tenant.is_controlled for tenant in default_tenants(remote=True).all)
     assert default_tenants(remote=True).authenticate("").proposers == ("ngram", "draft_model")
     assert default_tenants(remote=False).authenticate("").proposers == ("ngram",)
     assert default_tenants(remote=False, tritonserver=True).authenticate("").proposers == ("tritonserver", "ngram")
