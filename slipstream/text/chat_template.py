@@ -66,7 +66,7 @@ class ChatTemplate:
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except Exception as error:  # a template is a program, and may fail in any way
             raise InvalidRequest(f"the model's chat template refuses these messages: {error}") from error
 
 
@@ -85,7 +85,8 @@ def _template_source(tokenizer: Tokenizer) -> str:
         return tokenizer.files[TEMPLATE_FILE].decode()
     source = tokenizer.config.get("chat_template") or ""
     if isinstance(source, list):  # several named templates
-        source = next((entry["template"] for entry in source if entry.get("name") == "default"), "")
+        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        source = named.get("default") or ""
     return str(source)
 
 
