@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from slipstream.engine.scheduler import Share
 from slipstream.engine.scoring import ScoredChunk
@@ -20,6 +21,9 @@ from verifier_svc.local_drafts import LocalDrafts
 from verifier_svc.patience import Patience
 from verifier_svc.prompt_scores import PromptScores
 from verifier_svc.stopping import StopRule
+
+QUIET_PASSES: Final = 4  # without drafts, after which none are expected from n-grams
+ASKED_EVERY: Final = 16  # passes of a quiet sequence
 
 
 class ActiveSequence:
@@ -54,6 +58,7 @@ class ActiveSequence:
         self._tree = DraftTree()
         self._local = local
         self._guide = local.guide
+        self._num_undrafted = 0  # passes since the last one that had drafts, or could have had
         self._silent = False  # the last wait for drafts ran out and nothing came since
         self._accept_key = derive_key(request.seed, request.nonce)
         self._rules = make_token_rules(
@@ -110,14 +115,23 @@ class ActiveSequence:
 
     @property
     def is_drafted(self) -> bool:
-        return bool(self.request.proposers)
+        """Whether drafts are to be expected."""
+        return bool(self.request.proposers) and not self._is_quiet
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether n-grams found nothing to draft from for a while; now and then this service's own are asked again."""
+        undrafted = self._num_undrafted
+        return not self._local.waits_for_others and undrafted >= QUIET_PASSES and undrafted % ASKED_EVERY > 0
 
     @property
     def is_predictable(self) -> bool:
         """Whether a pass's outcome alone decides what the next one feeds and checks, among the drafts there are."""
         if not self._checks_alone or self.num_sent_features is not None:
             return False
-        return self.engine.num_draft_tokens == 0 or (self._is_matched and not self._local.can_draft)
+        if self.engine.num_draft_tokens == 0 or self._is_quiet:
+            return True
+        return self._is_matched and not self._local.can_draft
 
     def update(self, update: Update) -> None:
         self.engine.num_draft_tokens = update.num_draft_tokens
@@ -132,7 +146,10 @@ class ActiveSequence:
         tokens = after_committed(draft, self.engine.token_ids)
         if not tokens:
             return Refusal.STALE
-        return None if self._tree.insert(draft.proposer, draft.draw, tokens) else Refusal.CONTRADICTION
+        if not self._tree.insert(draft.proposer, draft.draw, tokens):
+            return Refusal.CONTRADICTION
+        self._num_undrafted = 0
+        return None
 
     def start_pass(self, share: Share, now: float) -> DraftPath:
         """Ends the waiting and chooses what to check after the committed tokens."""
@@ -142,12 +159,14 @@ class ActiveSequence:
         self.started = True
         self._started_at = now
         path = self._choose_path(share.num_draft_tokens)
+        self._num_undrafted = 0 if path.tokens else self._num_undrafted + 1
         return path if self._guide is None else self._guide.cut(path)
 
     def start_behind(self, path: DraftPath, now: float) -> None:
         """The pass that was launched behind the one that has just ended goes on, with this path."""
         self._started_at = now
         self.hit = bool(path.tokens)
+        self._num_undrafted = 0 if path.tokens else self._num_undrafted + 1
 
     def branches(self, path: DraftPath, limits: Sequence[int]) -> list[tuple[tuple[int, int], DraftPath]]:
         """What would be checked next, by how the pass over `path` ends; of outcomes that are drafted for."""

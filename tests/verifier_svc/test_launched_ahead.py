@@ -121,6 +121,38 @@ def test_drafts_that_come_after_the_launch_serve_the_step_behind_it(tokenizer: T
     assert told.text[1] == truth
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_ngrams_find_nothing_for_a_while_steps_are_launched_ahead_and_the_text_stays(
+    tokenizer: Tokenizer, temperature: float
+) -> None:
+    texts = []
+    for ahead in (True, False):
+        told = Told(tokenizer, ahead=ahead, num_blocks=128, local=("ngram",))
+        told.drafting = False
+        sampling = {"temperature": temperature, "max_tokens": 45, "ignore_eos": True}
+        told.open(1, PROMPT, proposers=("ngram",), seed=5, sampling=sampling)
+        told.run()
+        texts.append(told.text)
+        assert (told.runner.num_ahead > 5) == ahead
+    assert texts[0] == texts[1]
+
+
+def test_ngrams_that_find_something_are_asked_at_every_step(tokenizer: Tokenizer) -> None:
+    """Drafts of the gateway's count as well: those that come make a quiet sequence an expectant one."""
+    told = Told(tokenizer, ahead=True, local=("ngram",))
+    told.drafting = False
+    told.open(1, PROMPT, proposers=("ngram",), sampling=LONG)
+    told.run(steps=12)
+    (active,) = told.verifier.sequences.all
+    assert not active.is_drafted
+    draft = DraftToken(right_text(PROMPT, 40)[len(told.text[1]) + 1], LawKind.ONE_HOT)
+    guess = DraftToken(right_text(PROMPT, 40)[len(told.text[1])], LawKind.ASSUMED)
+    told.verifier.handle((1, DraftBatch((Draft(1, active.engine.num_tokens, "ngram", 0, (guess, draft)),))))
+    assert active.is_drafted
+    told.run()
+    assert told.text[1] == right_text(PROMPT, 40)
+
+
 def random_story(told: Told, rng: np.random.Generator) -> dict[int, tuple[list[int], int]]:
     """Sequences that were opened, by id: prompt and most tokens."""
     opened: dict[int, tuple[list[int], int]] = {}
@@ -130,6 +162,8 @@ def random_story(told: Told, rng: np.random.Generator) -> dict[int, tuple[list[i
             prompt, most = rng.integers(END, size=int(rng.integers(2, 30))).tolist(), int(rng.integers(1, 25))
             mode = VerificationMode.RATIO if rng.random() < 0.7 else VerificationMode.COUPLED
             options: dict[str, Any] = {"num_draft_tokens": int(rng.integers(0, 6)), "mode": mode}
+            if rng.random() < 0.3:
+                options["proposers"] = ("ngram",)
             if rng.random() < 0.2:
                 options["deadline_ms"] = int(rng.integers(20, 200))
             told.open(time, prompt, sampling={"max_tokens": most}, **options)
@@ -149,7 +183,7 @@ def random_story(told: Told, rng: np.random.Generator) -> dict[int, tuple[list[i
 def test_whatever_comes_and_goes_each_text_is_the_models(tokenizer: Tokenizer, num_blocks: int) -> None:
     num_ahead = num_complete = 0
     for seed in range(8):
-        told = Told(tokenizer, ahead=True, num_blocks=num_blocks, seed=seed)
+        told = Told(tokenizer, ahead=True, num_blocks=num_blocks, seed=seed, local=("ngram",))
         for sequence_id, (prompt, most) in random_story(told, np.random.default_rng(seed)).items():
             text = told.text.get(sequence_id, [])
             right = right_text(prompt, most)

@@ -70,14 +70,16 @@ class AheadRunner(ScriptedRunner):
 class Told:
     """A verifier beside a GPU, a drafter that is right most of the time, and what the gateway heard."""
 
-    def __init__(self, tokenizer: Tokenizer, *, ahead: bool, num_blocks: int = 64, seed: int = 0) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, ahead: bool, num_blocks: int = 64, seed: int = 0, local: tuple[str, ...] = ()
+    ) -> None:
         self.runner = AheadRunner(
             chain_law(VOCAB, successor), VOCAB, num_blocks=num_blocks, eos_token_ids=(END,), max_model_len=64
         )
         scheduler = Scheduler(max_num_seqs=8, max_num_batched_tokens=40, max_waiting=8)
         self.now = 100.0
         self.verifier = Verifier(
-            self.runner, tokenizer, scheduler, local_proposers=(), launches_ahead=ahead, clock=lambda: self.now
+            self.runner, tokenizer, scheduler, local_proposers=local, launches_ahead=ahead, clock=lambda: self.now
         )
         self.verifier.work_during_steps(self._send, self._draft)
         self.text: dict[int, list[int]] = {}
