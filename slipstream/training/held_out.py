@@ -17,10 +17,18 @@ from slipstream.training.chat_frame import ChatFrame
 from slipstream.training.generate import Chats, Prompt, WritingSettings, write_chats
 
 
+def read_utf8(file: Path) -> str:
+    """Raises ValueError naming a file that is no text."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: is no UTF-8 text: {error}") from error
+
+
 def read_prompts(file: Path) -> list[str]:
     """One JSON object with a `prompt` on each line. Raises ValueError naming file and line."""
     prompts = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_utf8(file).splitlines(), 1):
         try:
             prompts.append(str(json.loads(line)["prompt"]))
             if not prompts[-1]:

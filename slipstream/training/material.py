@@ -18,7 +18,7 @@ from slipstream.training.claim import claim_folder, file_digests, model_digest
 from slipstream.training.corpus import beginnings, load_apart, write_missing_chats
 from slipstream.training.draft_vocabulary import choose_tokens, coverage
 from slipstream.training.generate import Chats
-from slipstream.training.held_out import HeldOut, read_prompts
+from slipstream.training.held_out import HeldOut, read_prompts, read_utf8
 from slipstream.training.settings import ChatSettings
 from slipstream.training.slices import Progress
 
@@ -106,8 +106,9 @@ def _write(
 
 
 def text_files(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Raises ValueError naming a file that is not there."""
+    """Raises ValueError naming a file that is not there, or is no text."""
     for path in paths:
         if not path.is_file():
             raise ValueError(f"{path}: no such text file")
+        read_utf8(path)
     return tuple(paths)
