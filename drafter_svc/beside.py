@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drafter_svc.events import Event, Output
+from slipstream.engine.engine_thread import EngineThread
 
 Post = Callable[[Event], None]
-Send = Callable[[Output], None]  # over the network, from any thread
+Engine = EngineThread[Event, Output]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
     process: str  # names it to gateways
-    hear: Callable[[Post, Send], Post]  # how to post what the network says; from now on commits come, too
+    hear: Callable[[Engine], Post]  # how to post what the network says; from now on commits come, too
     take_drafts: Callable[[Output], Output]  # on the engine's thread; what is left goes over the network now

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from drafter_svc.adapter_folder import AdapterFolder
@@ -20,7 +19,7 @@ from drafter_svc.servicer import DrafterServicer
 from drafter_svc.warm_up import warm_up
 from slipstream.config import EngineConfig
 from slipstream.engine.engine_thread import EngineThread, apart, unchanged
-from slipstream.engine.lane import own_lane
+from slipstream.engine.lane import OwnLane
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
 from slipstream.metrics.instruments import Instrument
@@ -121,10 +120,10 @@ async def drafter_part(
         drafter = apart(lambda: make_drafter(config, timeline), config.engine.device)
         folder = adapter_folder(config)
         servicer = DrafterServicer(lambda event: post(event), lambda: info(), drafter.metrics, folder, tracer)
-        lane = partial(own_lane, config.engine) if shares_process else nullcontext
+        lane = OwnLane(config.engine) if shares_process else nullcontext
         divert = unchanged if beside is None else beside.take_drafts
         engine = EngineThread[Event, Output](drafter, servicer.deliver, failure.report, "drafter", lane, divert)
-        post = engine.post if beside is None else beside.hear(engine.post, engine.send_undiverted)
+        post = engine.post if beside is None else beside.hear(engine)
         info = drafter.info if beside is None else lambda: replace(drafter.info(), process=beside.process)
         engine.start()
         try:

@@ -4,6 +4,9 @@ Which sequences, the gateway says: it opens them at both under one number. It st
 only the times, and those once a step runs, since the event loop would take the interpreter from a verifier that is
 about to launch one. Whatever the gateway sends reaches both services through here, so that each event stands in its
 engine's queue before anything that follows from it.
+
+A verifier that waits for drafts on one device with the drafter has its own thread drive that meanwhile: neither has to
+wake the other, nor to take turns with the interpreter.
 """
 
 from __future__ import annotations
@@ -42,15 +45,17 @@ class _Pair:
 
 
 class HandOver:
-    def __init__(self) -> None:
+    def __init__(self, *, by_one_thread: bool) -> None:
         self.process = secrets.token_hex(8)
         self._lock = threading.Lock()  # the event loop and both engines' threads meet here
         self._pairs: dict[PairKey, _Pair] = {}
         self._at_verifier: dict[Key, PairKey] = {}
         self._at_drafter: dict[Key, PairKey] = {}
         self._post_verifier: verifier_svc.beside.Post = _not_yet
-        self._post_drafter: drafter_svc.beside.Post = _not_yet
-        self._send_reports: drafter_svc.beside.Send = _not_yet
+        self._drafter: drafter_svc.beside.Engine | None = None
+        self._num_posted = 0  # to it
+        self._by_one_thread = by_one_thread
+        self._to_go_on: set[int] = set()  # streams of the drafter, whose own thread has not looked since
         self._reports: drafting.Output = []  # for gateways, of drafts that were handed over
         self._trips: defaultdict[int, RoundTrips]  # by the verifier's stream
 
@@ -71,8 +76,9 @@ class HandOver:
     def for_drafter(self) -> drafter_svc.beside.Beside:
         return drafter_svc.beside.Beside(process=self.process, hear=self._hear_drafter, take_drafts=self.take_drafts)
 
-    def take_commits(self, commits: Sequence[tuple[int, Commit]]) -> None:
+    def take_commits(self, commits: Sequence[tuple[int, Commit]], *, waits: bool) -> None:
         """Of one step."""
+        here: list[drafting.Committed] = []
         told: defaultdict[int, list[Commit]] = defaultdict(list)
         with self._lock:
             for stream, commit in commits:
@@ -85,7 +91,15 @@ class HandOver:
                     told[pair.drafter].append(bare)
                     self._trips[stream].note_commits((bare,))
             for stream, batch in told.items():
-                self._post_drafter(drafting.Committed(stream, CommitBatch(tuple(batch))))
+                event = drafting.Committed(stream, CommitBatch(tuple(batch)))
+                if waits and len(told) == 1 and self._claims_drafter():
+                    here.append(event)
+                    self._to_go_on.add(stream)
+                else:
+                    self._post(event)
+        for event in here:
+            assert self._drafter is not None
+            self._drafter.work_here(event)
 
     def take_drafts(self, output: drafting.Output) -> drafting.Output:
         """What is left is for the network."""
@@ -104,14 +118,17 @@ class HandOver:
         """A step runs, or none will."""
         with self._lock:
             reports, self._reports = self._reports, []
+            for stream in self._to_go_on:
+                self._post(drafting.Committed(stream, CommitBatch(())))
+            self._to_go_on.clear()
             for output in outputs:
                 ended = [
                     one.sequence_id for one in output.commits.commits if one.finish_reason is not FinishReason.NONE
                 ]
                 for sequence_id in (*ended, *(failure.sequence_id for failure in output.failures)):
                     self._leave_verifier((output.stream, sequence_id))
-        if reports:
-            self._send_reports(reports)
+        if reports and self._drafter is not None:
+            self._drafter.send_undiverted(reports)
         return outputs
 
     # What gateways say
@@ -127,15 +144,15 @@ class HandOver:
 
         return note_and_post
 
-    def _hear_drafter(self, post: drafter_svc.beside.Post, send: drafter_svc.beside.Send) -> drafter_svc.beside.Post:
-        self._post_drafter, self._send_reports = post, send
+    def _hear_drafter(self, engine: drafter_svc.beside.Engine) -> drafter_svc.beside.Post:
+        self._drafter = engine
 
         def note_and_post(event: drafting.Event) -> None:
             with self._lock:
                 late = tuple(self._note_for_drafter(event))
-                post(event)
+                self._post(event)
                 if isinstance(event, drafting.Opened) and late:
-                    post(drafting.Committed(event.stream, CommitBatch(late)))
+                    self._post(drafting.Committed(event.stream, CommitBatch(late)))
 
         return note_and_post
 
@@ -170,6 +187,17 @@ class HandOver:
                     self._leave_drafter(key)
 
     # How it is done
+
+    def _post(self, event: drafting.Event) -> None:
+        assert self._drafter is not None
+        self._num_posted += 1
+        self._drafter.post(event)
+
+    def _claims_drafter(self) -> bool:
+        """Whether this thread may, and then must, do the drafter's work on one event."""
+        claims = self._by_one_thread and self._drafter is not None and self._drafter.claim(self._num_posted)
+        self._num_posted += claims
+        return claims
 
     def _divert(self, stream: int, message: DraftBatch) -> drafting.Output:
         """What of it goes over the network now."""

@@ -66,7 +66,8 @@ def configurations(words: Sequence[str]) -> tuple[VerifierConfig, DrafterConfig]
 
 async def serve_both(verifier: VerifierConfig, drafter: DrafterConfig, *, hands_over: bool) -> None:
     """Serves until told to stop. What ends one of them ends both, so that a supervisor starts both again."""
-    failure, door = Failure(), HandOver() if hands_over else None
+    one_device = drafter.engine.device == verifier.engine.device
+    failure, door = Failure(), HandOver(by_one_thread=one_device) if hands_over else None
     of_verifier, of_drafter = (door.for_verifier, door.for_drafter) if door else (None, None)
     with timeline_in(verifier.trace) as timeline:
         async with (

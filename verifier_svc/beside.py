@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from slipstream.exchange import Commit
 from verifier_svc.messages import Event, StreamOutput
 from verifier_svc.metrics import VerifierMetrics
 
 Post = Callable[[Event], None]
-TakeCommits = Callable[[Sequence[tuple[int, Commit]]], None]  # each with its stream
+
+
+class TakeCommits(Protocol):
+    def __call__(self, commits: Sequence[tuple[int, Commit]], *, waits: bool) -> None:
+        """Each with its stream. `waits`: the next step waits for drafts that build on them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from slipstream.engine.engine_thread import EngineThread, apart, unchanged
-from slipstream.engine.lane import own_lane
+from slipstream.engine.lane import OwnLane
 from slipstream.engine.scheduler import Scheduler
 from slipstream.exchange import ModelInfo
 from slipstream.metrics.endpoint import shown
@@ -124,7 +124,7 @@ async def verifier_part(
     ):
         verifier = apart(lambda: make_verifier(config, timeline, crew), config.engine.device)
         streams = OutgoingStreams(config.max_queued_messages)
-        lane = partial(own_lane, config.engine) if shares_process else nullcontext
+        lane = OwnLane(config.engine) if shares_process else nullcontext
         divert = unchanged if beside is None else beside.note_outputs
         engine = EngineThread[Event, list[StreamOutput]](
             verifier, streams.deliver, failure.report, "verifier", lane, divert

@@ -111,8 +111,8 @@ class Verifier:
     def hand_over_commits(self, take_commits: TakeCommits) -> None:
         """From now on a drafter in this process hears of commits before anyone else.
 
-        As soon as tokens are final if the next step waits for its drafts; else when that is launched, for what the
-        drafter then does would take the interpreter from this thread.
+        Before it is waited for, if the next step waits for its drafts; else when that is launched, for what the drafter
+        then does would take the interpreter from this thread.
         """
         self._hand_over = take_commits
 
@@ -127,7 +127,7 @@ class Verifier:
         self.sequences.expire(started)
         if self._ahead is None and started < next_start(self.sequences.all):
             self._note_hits()
-            self._hand_over_last()
+            self._hand_over_last(waits=len(self.sequences.all) > 0)
             self._holds_unsent = self._unsent is not None and self._drafts_come_beside
             if self._holds_unsent:
                 return None
@@ -143,8 +143,8 @@ class Verifier:
             scores = take_scores(running.passes, running.read_scores())
             settled = self._settle(running.passes, verdicts)
             self._unheard = settled
-            if self._send is None or next_start(self.sequences.all) > self._clock():
-                self._hand_over_last()  # else once the next step is launched
+            if self._send is None and next_start(self.sequences.all) <= self._clock():
+                self._hand_over_last(waits=False)  # else before the next step, or once it is launched
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
         if ahead is not None:
             self._ahead = ahead.after(running.passes, verdicts, self._clock())
@@ -179,14 +179,14 @@ class Verifier:
         beside = self._hand_over is not None and len(sequences) > 0
         return beside and all(active.is_drafted_beside for active in sequences)
 
-    def _hand_over_last(self) -> None:
+    def _hand_over_last(self, *, waits: bool) -> None:
         unheard, self._unheard = self._unheard, ()
         if self._hand_over is not None and unheard:
-            self._hand_over([(one.ran.active.stream, one.commit()) for one in unheard])
+            self._hand_over([(one.ran.active.stream, one.commit()) for one in unheard], waits=waits)
 
     def _send_last(self) -> None:
         """The outputs of the step before, unless they are out already."""
-        self._hand_over_last()
+        self._hand_over_last(waits=False)
         self._holds_unsent = False
         if self._unsent is not None and self._send is not None:
             outcome, self._unsent = self._unsent, None

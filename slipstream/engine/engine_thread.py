@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, Protocol, TypeVar
@@ -79,6 +79,8 @@ class EngineThread(Generic[Event, Output]):
         self._postponed: deque[Event | None] = deque()  # came during a step and must wait for its end
         self._outbox: deque[Output] = deque()
         self._outbox_scheduled = threading.Event()
+        self._at_work = threading.Lock()  # who drives the worker
+        self._num_handled = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -108,11 +110,36 @@ class EngineThread(Generic[Event, Output]):
 
     def _work(self) -> None:
         while (events := self._take()) is not None:
-            for event in events:
-                self._worker.handle(event)
-            output = self._worker.step()
-            if output is not None:
-                self.send(output)
+            with self._at_work:
+                self._advance(events)
+
+    def _advance(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._worker.handle(event)
+            self._num_handled += 1
+        output = self._worker.step()
+        if output is not None:
+            self.send(output)
+
+    def claim(self, num_posted: int) -> bool:
+        """For a thread that would wait for the worker: whether it may work in its place.
+
+        Only if all that was posted is handled and nothing is being done. `work_here` has to follow.
+        """
+        if not self._at_work.acquire(blocking=False):
+            return False
+        if num_posted == self._num_handled and not self._postponed:
+            return True
+        self._at_work.release()
+        return False
+
+    def work_here(self, event: Event) -> None:
+        """One event and a step, by the thread that has claimed it; `post` lets the engine's own go on."""
+        try:
+            with self._lane():
+                self._advance((event,))
+        finally:
+            self._at_work.release()
 
     def _take(self) -> list[Event] | None:
         """Everything that arrived, after waiting for the first as long as the worker allows; None to stop."""

@@ -7,21 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 
 from slipstream.config import EngineConfig
 
 
-@contextmanager
-def own_lane(config: EngineConfig) -> Iterator[None]:
-    """For the thread that enters it. What was made for the engine before is there when it begins."""
-    device = torch.device(config.device)
-    if device.type == "cpu":
-        torch.set_num_threads(config.num_threads)  # what loading the other engine set counts for new threads
-        yield
-        return
-    torch.cuda.synchronize(device)
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.device(device), torch.cuda.stream(stream):
-        yield
+class OwnLane:
+    """For the thread that enters it. What was made for the engine before is there when the first one does."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._device = torch.device(config.device)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self._device.type == "cpu":
+            torch.set_num_threads(self._config.num_threads)  # what loading the other engine set counts for new threads
+            yield
+            return
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            yield
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]

@@ -8,14 +8,14 @@ from threading import Thread
 import torch
 
 from slipstream.config import EngineConfig
-from slipstream.engine.lane import own_lane
+from slipstream.engine.lane import OwnLane
 
 
 def test_a_thread_counts_as_many_math_threads_as_its_engine_has_whatever_another_engine_set(tmp_path: Path) -> None:
     before, seen = torch.get_num_threads(), []
 
     def engine(num_threads: int) -> None:
-        with own_lane(EngineConfig(model=tmp_path, num_threads=num_threads)):
+        with OwnLane(EngineConfig(model=tmp_path, num_threads=num_threads))():
             seen.append(torch.get_num_threads())
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,17 +22,32 @@ DRAFT = Draft(ID, 2, "draft_model", 3 << 32, (DraftToken(8, LawKind.ONE_HOT),))
 TOLD = replace(DRAFT, tokens=())
 
 
-class Both:
-    """Two queues instead of two engines."""
+class Engine:
+    """A queue instead of a drafter."""
 
     def __init__(self) -> None:
-        self.door = HandOver()
+        self.events: list[Any] = []
+        self.here: list[Any] = []  # worked on by the verifier's thread
+        self.sent: list[Any] = []
+        self.num_handled = 0
+        self.post = self.events.append
+        self.send_undiverted = self.sent.extend
+        self.work_here = self.here.append
+
+    def claim(self, num_posted: int) -> bool:
+        return num_posted == self.num_handled
+
+
+class Both:
+    def __init__(self, *, by_one_thread: bool = False) -> None:
+        self.door = HandOver(by_one_thread=by_one_thread)
         self.verifier: list[Any] = []
-        self.drafter: list[Any] = []
+        self.engine = Engine()
+        self.drafter = self.engine.events
+        self.reports = self.engine.sent
         self.metrics = VerifierMetrics()
         self.say_to_verifier = self.door.for_verifier.hear(self.verifier.append, self.metrics)
-        self.reports: list[Any] = []
-        self.say_to_drafter = self.door.for_drafter.hear(self.drafter.append, self.reports.extend)
+        self.say_to_drafter = self.door.for_drafter.hear(cast(Any, self.engine))
 
     def open(self, *, verifier: SequenceRequest = REQUEST, drafter: SequenceRequest = REQUEST) -> None:
         self.say_to_verifier((V, verifier))
@@ -40,9 +55,11 @@ class Both:
         self.verifier.clear()
         self.drafter.clear()
 
-    def commit(self, base: int, token_id: int, finish_reason: FinishReason = FinishReason.NONE) -> Commit:
+    def commit(
+        self, base: int, token_id: int, finish_reason: FinishReason = FinishReason.NONE, *, waits: bool = False
+    ) -> Commit:
         commit = Commit(ID, base, (token_id,), finish_reason=finish_reason)
-        self.door.take_commits([(V, commit)])
+        self.door.take_commits([(V, commit)], waits=waits)
         self.door.note_outputs([verifying.StreamOutput(V, CommitBatch((commit,)), ())])
         return commit
 
@@ -119,3 +136,22 @@ def test_nothing_is_kept_of_what_has_ended(both: Both, end: str) -> None:
     else:
         both.say_to_drafter(drafting.StreamEnded(D) if end == "stream" else drafting.Closed(D, ID))
     assert not both.door.num_pairs
+
+
+def test_a_verifier_that_waits_has_its_thread_draft_if_the_drafter_is_free() -> None:
+    both = Both(by_one_thread=True)
+    both.open()
+    both.commit(2, 8, waits=True)
+    assert both.told, "its opening is not handled yet"
+    both.engine.num_handled = 2
+    both.drafter.clear()
+    both.commit(3, 9)
+    assert both.told.pop(), "the next step is launched already"
+    both.engine.num_handled = 3
+    both.drafter.clear()
+    commit = both.commit(4, 10, waits=True)
+    assert [event.batch.commits for event in both.engine.here] == [(commit,)]
+    assert both.told == [()], "once a step runs its own thread goes on"
+    both.engine.num_handled = 5
+    both.commit(5, 11, waits=True)
+    assert len(both.engine.here) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,9 @@ class Sent:
 
         self.harness.runner.launch = noted_launch
         self.harness.verifier.work_during_steps(self.send, take_in_nothing)
+
+    def hear(self, commits: Sequence[tuple[int, Commit]], *, waits: bool) -> None:
+        self.events += [f"beside {commit.base}{' at once' if waits else ''}" for _, commit in commits]
 
     def send(self, outputs: list[StreamOutput]) -> None:
         for output in outputs:
@@ -82,7 +85,7 @@ def test_a_lone_sequence_that_waits_for_drafts_has_told_its_drafter_what_to_draf
 def test_a_drafter_in_this_process_hears_at_once_and_the_network_when_the_next_step_runs(tokenizer: Tokenizer) -> None:
     sent = Sent(tokenizer)
     verifier = sent.harness.verifier
-    verifier.hand_over_commits(lambda commits: sent.events.extend(f"beside {commit.base}" for _, commit in commits))
+    verifier.hand_over_commits(sent.hear)
     sent.harness.open([5, 6, 7], max_wait_us=50_000, proposers=(REMOTE,), hand_over=5)
     verifier.step()
     wake = verifier.next_wake()
@@ -95,13 +98,13 @@ def test_a_drafter_in_this_process_hears_at_once_and_the_network_when_the_next_s
     verifier.step()
     sent.harness.post(Close(1))
     verifier.step()
-    assert sent.events == ["launch", "beside 3", "launch", 3, "beside 4", 4]
+    assert sent.events == ["launch", "beside 3 at once", "launch", 3, "beside 4", 4]
 
 
 def test_a_step_that_waits_for_nothing_is_launched_before_that_drafter_hears(tokenizer: Tokenizer) -> None:
     sent = Sent(tokenizer)
     verifier = sent.harness.verifier
-    verifier.hand_over_commits(lambda commits: sent.events.extend(f"beside {commit.base}" for _, commit in commits))
+    verifier.hand_over_commits(sent.hear)
     sent.harness.open([5, 6, 7], proposers=(REMOTE,), hand_over=5)
     for _ in range(3):
         verifier.step()
