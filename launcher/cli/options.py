@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -15,6 +18,7 @@ from launcher.terminal import progress
 from slipstream import config
 
 DEFAULT_GATEWAY: Final = DEFAULT_LISTEN
+SAME_SIGTERM_SECONDS: Final = 1.0
 
 Target = Annotated[str, typer.Option(help="host:port of the gateway.")]
 ApiKey = Annotated[str, typer.Option(envvar="SLIPSTREAM_API_KEY", help="The tenant's key.")]
@@ -68,5 +72,17 @@ def fetch_default_model() -> Path:
 
 
 def stop_on_sigterm() -> None:
-    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped.
+
+    One that follows within a second is the same: make and timeout send it to us, and to the group that we are in. It
+    must not interrupt the unwinding, for a channel that is closed by half never lets the interpreter end.
+    """
+    last = -math.inf
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        since, last = time.monotonic() - last, time.monotonic()
+        if since > SAME_SIGTERM_SECONDS:
+            signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGTERM, stop)
