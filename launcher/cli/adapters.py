@@ -11,7 +11,7 @@ from launcher import adapters, run_file
 from launcher.cli import options
 from slipstream.config import runtime_dir
 from slipstream.exchange import AdapterList
-from slipstream.wire.tls import client_tls
+from slipstream.wire.tls import ClientTls, client_tls
 
 app = typer.Typer(no_args_is_help=True, help="LoRA adapters of drafters: load, unload, list.")
 
@@ -35,7 +35,7 @@ def load_command(
 ) -> None:
     """Load an adapter, or a newer one of its name; running requests keep the one that they began with."""
     tls = client_tls(tls_ca, tls_cert, tls_key)
-    _show({one: adapters.ask(one, adapters.load(name, path), tls) for one in _drafters(drafter, target)}, as_json)
+    _show({one: adapters.ask(one, adapters.load(name, path), tls) for one in _takers(drafter, target, tls)}, as_json)
 
 
 @app.command("unload")
@@ -50,7 +50,7 @@ def unload_command(
 ) -> None:
     """Take no new requests for an adapter; its place is free when those that run with it have ended."""
     tls = client_tls(tls_ca, tls_cert, tls_key)
-    _show({one: adapters.ask(one, adapters.unload(name), tls) for one in _drafters(drafter, target)}, as_json)
+    _show({one: adapters.ask(one, adapters.unload(name), tls) for one in _takers(drafter, target, tls)}, as_json)
 
 
 @app.command("list")
@@ -72,6 +72,15 @@ def _drafters(named: list[str] | None, target: str) -> list[str]:
     if not (named or here):
         raise ValueError(f"no drafter is known behind {target} on this machine; give --drafter host:port")
     return named or here
+
+
+def _takers(named: list[str] | None, target: str, tls: ClientTls | None) -> list[str]:
+    """Those that are named; else those that have room for adapters, for heads and parallel drafts have none."""
+    known = _drafters(named, target)
+    takers = named or [one for one in known if adapters.ask(one, adapters.listed(), tls).max_adapters]
+    if not takers:
+        raise ValueError(f"no drafter behind {target} takes adapters; start one with --adapters-dir")
+    return takers
 
 
 def _show(held: dict[str, AdapterList], as_json: bool) -> None:

@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from launcher import adapters
+from launcher import adapters, run_file
 from launcher.cli.adapters import app
+from launcher.run_file import Listed
 from slipstream.errors import Unavailable, UnknownModel
 from slipstream.exchange import AdapterInfo, AdapterList
 from slipstream.wire.adapters import adapter_list_to_wire
@@ -27,6 +28,7 @@ HELD = AdapterList((AdapterInfo("code", "code", 16, 2, True), AdapterInfo("legal
 class ScriptedDrafter(rpc.DrafterServicer):
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.holds = HELD
 
     def LoadAdapter(self, request: pb.LoadAdapterRequest, context: Any) -> pb.AdapterList:
         self.asked.append(request)
@@ -36,7 +38,7 @@ class ScriptedDrafter(rpc.DrafterServicer):
         context.abort(grpc.StatusCode.NOT_FOUND, f"adapter {request.name!r} is not loaded here")
 
     def ListAdapters(self, request: pb.ListAdaptersRequest, context: Any) -> pb.AdapterList:
-        return adapter_list_to_wire(HELD)
+        return adapter_list_to_wire(self.holds)
 
 
 @pytest.fixture
@@ -86,3 +88,18 @@ def test_without_a_drafter_and_without_a_stack_the_command_says_what_to_give() -
     result = CliRunner().invoke(app, ["unload", "legal", "--target", "127.0.0.1:2"])
     assert isinstance(result.exception, ValueError)
     assert "--drafter" in str(result.exception)
+
+
+def test_of_drafters_that_are_not_named_those_without_room_are_left_out(
+    address: str, drafter: ScriptedDrafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = [Listed(name="drafter1", address=address), Listed(name="verifier", address="127.0.0.1:2")]
+    monkeypatch.setattr(run_file, "read", lambda *_: stack)
+    drafter.holds = AdapterList(())
+    refused = CliRunner().invoke(app, ["load", "legal", "team/legal"])
+    assert isinstance(refused.exception, ValueError)
+    assert "takes adapters; start one with --adapters-dir" in str(refused.exception)
+    assert not drafter.asked
+    drafter.holds = HELD
+    assert CliRunner().invoke(app, ["load", "legal", "team/legal"]).exit_code == 0
+    assert len(drafter.asked) == 1
