@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -24,6 +24,8 @@ REASONS: Final = {
     "below_acceptance": "the policy's gate on acceptance",
 }
 
+WORTH_TELLING: Final = 0.05  # of a price
+
 _PREFIX: Final = "slipstream_policy_"
 
 Group = tuple[str, str, str]  # verifier, tenant, range of temperatures
@@ -41,6 +43,7 @@ class PolicyStatus:
     num_draft_tokens: int = 0
     fan_out: int = 0
     reason: str = ""
+    price: float = 0.0  # seconds that a pass becomes longer while a drafter works for one; 0 until it is known
     goodput: dict[str, float] = field(default_factory=dict)  # by way: tokens a second of the whole verifier
     best_draft_tokens: dict[str, int] = field(default_factory=dict)  # by way
     acceptance: dict[str, float] = field(default_factory=dict)  # by proposer: first draft tokens that stand
@@ -65,17 +68,23 @@ def as_json_text(policies: Iterable[PolicyStatus]) -> str:
     return json.dumps([{**asdict(policy), "why": policy.why} for policy in policies])
 
 
-def as_table(policies: Iterable[PolicyStatus]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("tenant", "at T", "drafts"):
-        table.add_column(name, overflow="fold")
-    table.add_column("why", min_width=8)
+def as_table(policies: Sequence[PolicyStatus]) -> Table:
+    """What drafting takes from passes is shown where it takes anything."""
+    has_price = any(policy.price >= WORTH_TELLING for policy in policies)
+    table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("tenant", overflow="fold", min_width=7)
+    for name in ("at T", "drafts"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why", min_width=12)
     for name in ("seqs", "K", "ahead", "tok/s", "plain", "stand", "served"):
         table.add_column(name, justify="right", no_wrap=True)
+    if has_price:
+        table.add_column("price", justify="right", no_wrap=True)
     for policy in policies:
         drafting = str(policy.num_draft_tokens), str(policy.fan_out)
-        words = (policy.tenant, policy.temperature, policy.way, policy.why)
-        table.add_row(*words, str(policy.requests), *drafting, *promises(policy), *shares(policy))
+        words = (policy.tenant, policy.temperature, "\n".join(policy.way.split("+")), policy.why)
+        price = [f"{policy.price:.1f}"] if has_price else []
+        table.add_row(*words, str(policy.requests), *drafting, *promises(policy), *shares(policy), *price)
     return table
 
 
@@ -87,10 +96,11 @@ def promises(policy: PolicyStatus) -> tuple[str, str]:
 
 
 def shares(policy: PolicyStatus) -> tuple[str, str]:
-    """For each that drafts: first tokens that stand, and passes that it serves."""
-    drafting = [name for name in policy.way.split("+") if name in policy.acceptance]
+    """Beside each that drafts: first tokens that stand, and passes that it serves; empty before any was seen."""
+    drafting = [(name, name in policy.acceptance) for name in policy.way.split("+")]
     stand, served = (
-        " ".join(f"{values.get(name, 0.0):.2f}" for name in drafting) for values in (policy.acceptance, policy.served)
+        "\n".join(f"{values.get(name, 0.0):.2f}" if seen else "" for name, seen in drafting)
+        for values in (policy.acceptance, policy.served)
     )
     return stand, served
 
@@ -106,6 +116,8 @@ def _add(found: Mapping[Group, PolicyStatus], sample: Sample) -> None:
             policy.fan_out = int(sample.value)
         case "requests":
             policy.requests = int(sample.value)
+        case "drafting_price":
+            policy.price = sample.value
         case "goodput":
             policy.goodput[labels["way"]] = sample.value
         case "best_draft_tokens":

@@ -31,11 +31,11 @@ def top(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two samples.", min=0.1)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print one view and exit.")] = False,
-    as_json: options.AsJson = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each view.")] = False,
 ) -> None:
     """Watch services at work: load, tokens/s, KV, and acceptance by tenant and proposer. Ctrl-C ends.
 
-    With --json one line a view.
+    With --json it prints one object a line.
     """
     every = views(partial(look_at, services_of(target, metrics or [])), interval)
     if not once and not as_json:

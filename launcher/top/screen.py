@@ -57,7 +57,8 @@ def _services(view: View) -> Table:
     for one in view.services:
         if one.kind:
             numbers = f"{one.running}", f"{one.waiting}", f"{one.tokens_per_second:.1f}"
-            table.add_row(one.name, *numbers, f"{one.step_ms:.1f}" if one.step_ms else "", _kv(one))
+            name = one.name if one.name.startswith(one.kind) else f"{one.kind} {one.name}"
+            table.add_row(name, *numbers, f"{one.step_ms:.1f}" if one.step_ms else "", _kv(one))
         else:
             table.add_row(Text(one.name, style="red"), "", "", "", "", Text("unreachable", style="red"))
     return table

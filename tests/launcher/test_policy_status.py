@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from io import StringIO
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from bench.drafting_simulation import Simulation
 from gateway.control.decision_board import DecisionBoard
 from gateway.policy.tenants import Tenant
 from launcher.cli.ask import show_policies
-from launcher.policy_status import REASONS, as_table, policies_in
+from launcher.policy_status import REASONS, PolicyStatus, as_table, policies_in
 from launcher.scrape import metrics_text
 from slipstream.errors import Unavailable
 from slipstream.metrics.endpoint import shown
@@ -55,6 +56,24 @@ async def test_it_is_shown_as_a_table_and_as_json(address: str, capsys: pytest.C
     table = console.export_text()
     assert "acme" in table
     assert policy["why"] in table
+
+
+def test_the_table_of_two_that_draft_keeps_its_words_whole_on_a_narrow_terminal() -> None:
+    policy = PolicyStatus(tenant="lawyers", temperature="medium", way="ngram+draft_model", reason="best")
+    policy.acceptance, policy.served = {"draft_model": 0.75}, {"draft_model": 0.5}
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(as_table([policy]))
+    first, second = (line.split() for line in console.export_text().splitlines()[2:4])
+    assert first[:4] == ["lawyers", "medium", "ngram", "promises"]
+    assert (second[0], second[-2:]) == ("draft_model", ["0.75", "0.50"])
+
+
+def test_what_drafting_takes_from_passes_is_shown_where_it_takes_anything() -> None:
+    free, dear = (PolicyStatus(tenant="a", way="none", reason="none_pays", price=price) for price in (0.01, 1.5))
+    for policies, expected in (([free], False), ([free, dear], True)):
+        console = Console(width=120, record=True, file=StringIO())
+        console.print(as_table(policies))
+        assert ("price" in console.export_text()) is expected
 
 
 def test_a_gateway_whose_metrics_are_not_known_is_said_so() -> None:

@@ -27,7 +27,7 @@ async def test_it_shows_services_that_are_named_by_their_metrics() -> None:
     async with shown("gateway", "127.0.0.1:0", [tally(2)]) as address:
         text = await asyncio.to_thread(run, "--metrics", address)
         view = json.loads(await asyncio.to_thread(run, "--metrics", address, "--json"))
-    assert address in text
+    assert f"gateway {address}" in text
     assert "ngram" in text
     assert [service["kind"] for service in view["services"]] == ["gateway"]
 
