@@ -59,7 +59,9 @@ def error_reply(error: Exception) -> ErrorReply:
 def _of_http(error: web.HTTPException) -> ErrorReply:
     """What aiohttp itself refuses: an unknown path or method, a body too long."""
     allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-    return ErrorReply(error.status, _body(error.text or error.reason, "invalid_request_error", None, None), allowed)
+    unknown = isinstance(error, web.HTTPNotFound)
+    text = "there is no such path here; docs/api.md names those that there are" if unknown else error.text
+    return ErrorReply(error.status, _body(text or error.reason, "invalid_request_error", None, None), allowed)
 
 
 def _body(text: str, kind: str, code: str | None, param: str | None) -> dict[str, Any]:

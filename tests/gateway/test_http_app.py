@@ -76,7 +76,7 @@ async def test_an_identity_that_cannot_be_logged_is_refused(verifier: FakeVerifi
 @pytest.mark.parametrize(
     ("method", "path", "status", "text"),
     [
-        ("GET", "/nowhere", 404, "Not Found"),
+        ("GET", "/nowhere", 404, "there is no such path here"),
         ("GET", "/echo", 405, "Method Not Allowed"),
         ("GET", "/full", 429, "no room"),
         ("GET", "/broken", 500, r"internal error \(KeyError\)"),

@@ -19,7 +19,7 @@ def slipstream(*arguments: str, environment: Mapping[str, str] | None = None) ->
 
 
 def test_it_tells_its_version() -> None:
-    result = slipstream("version")
+    result = slipstream("--version")
     assert (result.returncode, result.stdout.split()[0]) == (0, "slipstream")
 
 
