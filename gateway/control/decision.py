@@ -88,9 +88,14 @@ def decide(policy: Tenant, known: Known, current: Decision | None = None) -> Dec
         reason = Reason.FIXED if kept == allowed else Reason.ACCEPTANCE
         return Decision(way=kept, num_draft_tokens=policy.num_draft_tokens, fan_out=policy.fan_out, reason=reason)
     if not known.step_times.known:
-        way = max(_ways(kept), key=len)
-        return Decision(way=way, num_draft_tokens=policy.num_draft_tokens, fan_out=policy.fan_out, reason=Reason.COLD)
+        return _at_first(policy, kept)
     return _best(policy, kept, known, current)
+
+
+def _at_first(policy: Tenant, kept: Way) -> Decision:
+    """Only who costs nothing: what passes take without drafting elsewhere must be known before its price can be."""
+    way = tuple(name for name in kept if name == NGRAM)
+    return Decision(way=way, num_draft_tokens=policy.num_draft_tokens * bool(way), fan_out=0, reason=Reason.COLD)
 
 
 def usable(policy: Tenant, offered: Collection[str]) -> Way:

@@ -19,6 +19,7 @@ _BY_GROUP: Final = {
     "slipstream_policy_draft_tokens": ("K of the present decision.", (*_GROUP, "way", "reason")),
     "slipstream_policy_fan_out": ("Outcomes drafted for ahead of a pass.", _GROUP),
     "slipstream_policy_requests": ("Running requests that it is for.", _GROUP),
+    "slipstream_policy_drafting_price": ("Seconds that a pass becomes longer while a drafter works for one.", _GROUP),
     "slipstream_policy_goodput": ("Tokens a second that a way of drafting promises at its best K.", (*_GROUP, "way")),
     "slipstream_policy_best_draft_tokens": ("That K.", (*_GROUP, "way")),
     "slipstream_policy_acceptance": ("First draft tokens that stand, estimated.", (*_GROUP, "proposer")),
@@ -53,6 +54,9 @@ def _series(controller: Controller, group: Group) -> Iterator[Series]:
     yield "slipstream_policy_draft_tokens", (way_name(decision.way), decision.reason), decision.num_draft_tokens
     yield "slipstream_policy_fan_out", (), decision.fan_out
     yield "slipstream_policy_requests", (), len(group.members)
+    price = controller.step_times.price(controller.num_running)
+    if price.is_known:
+        yield "slipstream_policy_drafting_price", (), price.mean
     for option in decision.options:
         yield "slipstream_policy_goodput", (way_name(option.way),), option.goodput
         yield "slipstream_policy_best_draft_tokens", (way_name(option.way),), option.num_draft_tokens

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.controller_machines import KINDS, MACHINES, TextKind
+from bench.controller_machines import KINDS, MACHINES, MIXED, TextKind
 from bench.drafting_simulation import VERIFIER, Simulation
 from gateway.control.controller import Controller
 from gateway.control.decision import Decision, Reason
@@ -66,6 +66,44 @@ def test_at_high_load_speculation_costs_no_throughput() -> None:
     rate = (controlled.tokens - run_from[0]) / (controlled.seconds - run_from[1])
     assert group_of(controlled).decision.reason is Reason.NONE_PAYS
     assert rate > 0.97 * bare.tokens_per_second
+
+
+def share_elsewhere(simulation: Simulation, steps: int) -> float:
+    """Of sequences and steps, those that the model drafts for."""
+    drafted = 0
+    for _ in range(steps):
+        simulation.step()
+        drafted += sum(bool(one.drafting and DRAFT_MODEL in one.drafting.way) for one in simulation.streams)
+    return drafted / (steps * len(simulation.streams))
+
+
+@pytest.mark.parametrize(("machine", "low", "high"), [("cpu-shared", 0.0, 0.1), ("cpu-own", 0.6, 1.0)])
+def test_a_model_drafts_for_a_batch_unless_it_takes_its_time_from_the_pass(
+    machine: str, low: float, high: float
+) -> None:
+    simulation = Simulation(MACHINES[machine], AUTO, [CHAT], 4)
+    run(simulation, 300)
+    assert low <= share_elsewhere(simulation, 300) <= high
+
+
+def test_the_price_of_drafting_is_found_on_shared_cores() -> None:
+    machine = MACHINES["cpu-shared"]
+    simulation = Simulation(machine, AUTO, MIXED, 4)
+    run(simulation, 600)
+    price = simulation.controllers.of(VERIFIER).step_times.price(4)
+    assert price.mean == pytest.approx(machine.contention, rel=0.25)
+
+
+def test_groups_that_all_draft_do_not_go_on_with_what_none_would_begin() -> None:
+    """The drafter works as long for one group as for three, so that none gains by stopping alone."""
+    simulation = Simulation(MACHINES["cpu-shared"], AUTO, MIXED, 6)
+    run(simulation, 300)
+    for group in simulation.controllers.of(VERIFIER).groups.values():
+        group.decision = replace(group.decision, way=("ngram", "draft_model"), num_draft_tokens=4, fan_out=1)
+        for member in group.members:
+            member.take_up(group.decision)
+    run(simulation, 60)
+    assert share_elsewhere(simulation, 200) < 0.1
 
 
 def test_it_turns_off_when_acceptance_collapses_and_on_again_when_it_returns() -> None:

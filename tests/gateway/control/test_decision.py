@@ -59,9 +59,11 @@ def test_a_listed_order_stays_as_it_is_whatever_was_measured() -> None:
         assert decision.reason is Reason.FIXED
 
 
-def test_before_anything_was_measured_it_tries_all_that_it_may() -> None:
+def test_before_anything_was_measured_only_who_costs_nothing_drafts() -> None:
     decision = decide(AUTO, known(StepTimes(), evidence=Evidence()))
-    assert (decision.way, decision.num_draft_tokens, decision.reason) == (("ngram", "draft_model"), 8, Reason.COLD)
+    assert (decision.way, decision.num_draft_tokens, decision.reason) == (("ngram",), 8, Reason.COLD)
+    alone = replace(AUTO, proposers=("draft_model",), control="goodput")
+    assert decide(alone, known(StepTimes(), evidence=Evidence())).is_off
 
 
 def test_a_model_that_is_right_drafts_and_n_grams_do_not_where_they_are_never_right() -> None:

@@ -37,6 +37,8 @@ def test_every_way_is_shown_with_its_promise_and_the_present_one_with_its_reason
     promised = {sample.labels["way"]: sample.value for sample in samples["slipstream_policy_goodput"]}
     assert set(promised) == {"none", "ngram", "draft_model", "ngram+draft_model"}
     assert promised[present.labels["way"]] > promised["none"] > 0
+    (price,) = samples["slipstream_policy_drafting_price"]
+    assert 0 <= price.value < 0.5
     shares = samples["slipstream_policy_acceptance"] + samples["slipstream_policy_served"]
     assert all(0 <= sample.value <= 1 for sample in shares)
     assert {sample.labels["proposer"] for sample in shares} == {"ngram", "draft_model"}
@@ -55,5 +57,5 @@ def test_a_change_is_counted_and_written_to_the_audit_log_with_its_reason(caplog
     line = fields_of(caplog.records[0])
     assert caplog.records[0].getMessage() == "drafting changed"
     assert (line["tenant"], line["temperature"], line["reason"]) == ("t", "greedy", "best")
-    assert str(line["drafting"]).startswith("ngram+draft_model K=8 F=4 -> ")
+    assert str(line["drafting"]).startswith("ngram K=8 F=0 -> ")
     assert "none" in str(line["promised"])
