@@ -104,10 +104,7 @@ def main(
             proposer=proposer,
             max_rows=max_rows or default_max_rows(device),
             max_prefill_tokens=max_prefill_tokens,
-            max_branches=max_branches,
-            most_ahead=most_ahead,
-            most_drafted=most_drafted,
-            stop_below=stop_below,
+            max_branches=max_branches, most_ahead=most_ahead, most_drafted=most_drafted, stop_below=stop_below,
             num_kept=num_kept, loop_steps=loop_steps, draft_step=draft_step,
             adapters=_adapters(adapters_dir, adapter or (), max_adapters, max_adapter_rank),
         )  # fmt: skip
