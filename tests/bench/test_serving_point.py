@@ -53,9 +53,9 @@ def test_without_drafts_there_is_no_acceptance() -> None:
     assert conditional_acceptance(Figures()) == []
 
 
-def test_a_round_trip_that_no_gateway_sees_is_the_verifiers_less_what_the_drafter_held() -> None:
+def test_a_round_trip_that_no_gateway_sees_is_the_verifiers_less_what_the_drafter_computed() -> None:
     trip = counted((("proposer", "draft_model"),), draft_round_trip_seconds_sum=0.06, draft_round_trip_seconds_count=20)
-    held = counted(held_seconds_sum=0.02, held_seconds_count=10)
-    services = {"verifier": trip, "gateway": Scraped({}), "draft_model": held}
+    drafting = counted((("tenant", POLICY.name),), draft_seconds_sum=0.02, draft_seconds_count=10)
+    services = {"verifier": trip, "gateway": drafting}
     point = make_point(POLICY, Felt(), services, temperature=0.0, streams=1, overlaps=True)
     assert point.round_trip_ms == pytest.approx(1.0)
