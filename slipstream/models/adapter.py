@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from slipstream.errors import CheckpointError
 from slipstream.models.checkpoint import read_json
 from slipstream.models.config import ModelConfig
+from slipstream.models.saving import save_weights
 from slipstream.models.weight_names import layer_slots
 
 CONFIG: Final = "adapter_config.json"
@@ -108,8 +109,7 @@ def save_adapter(folder: Path, adapter: Adapter, base_model: str) -> None:
     for name, (down, up) in adapter.matrices.items():
         tensors[f"{_PREFIX}{name}{_DOWN}"] = down.detach().float().cpu().contiguous()
         tensors[f"{_PREFIX}{name}{_UP}"] = up.detach().float().cpu().contiguous()
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / WEIGHTS).chmod(0o644)
+    save_weights(tensors, folder / WEIGHTS)
     entries = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from slipstream.models.checkpoint import INDEX, WEIGHTS, SafetensorsCheckpoint
+from slipstream.models.saving import save_weights
 
 Change = Callable[[str, torch.Tensor], torch.Tensor | None]  # name, tensor -> the new tensor, or None to leave it out
 
@@ -72,5 +72,4 @@ def _rewrite(checkpoint: SafetensorsCheckpoint, dst: Path, change: Change) -> No
     for file in checkpoint.path.iterdir():
         if file.is_file() and file.suffix != ".safetensors" and file.name != INDEX:
             shutil.copy(file, dst / file.name)
-    save_file(weights, dst / WEIGHTS, metadata={"format": "pt"})
-    (dst / WEIGHTS).chmod(0o644)  # safetensors makes it readable by its owner only
+    save_weights(weights, dst / WEIGHTS)

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from slipstream.config import default_model_dir
 from slipstream.errors import CheckpointError
 from slipstream.models.checkpoint import WEIGHTS, Checkpoint, SafetensorsCheckpoint, read_json
 from slipstream.models.int8_rows import as_int8_rows, whole
+from slipstream.models.saving import save_weights
 
 MARK = "slipstream_draft"
 FORMAT = "int8-rows"
@@ -92,8 +92,7 @@ def save_draft(
         else:
             tensors[name] = weight.cpu().float().contiguous()
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / WEIGHTS).chmod(0o644)
+    save_weights(tensors, folder / WEIGHTS)
     entries = {**config, "draft_vocab_size": len(tokens), MARK: {"format": FORMAT, "target": target}}
     (folder / "config.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
 

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from safetensors.torch import save_file
 
 from slipstream.errors import CheckpointError
 from slipstream.models.checkpoint import WEIGHTS, Checkpoint, SafetensorsCheckpoint, read_json
 from slipstream.models.eagle3 import Eagle3Model, FeatureProjection
 from slipstream.models.eagle3_config import ARCHITECTURE, Eagle3Config
 from slipstream.models.int8_rows import as_int8_rows, whole
+from slipstream.models.saving import save_weights
 from slipstream.models.weight_names import Slot
 
 FC: Final = "fc.weight"
@@ -121,8 +121,7 @@ def save_eagle3(
         tensors[TO_TARGET] = ids - torch.arange(len(ids))
         tensors[IN_DRAFT] = torch.zeros(config.layer.vocab_size, dtype=torch.bool).index_fill_(0, ids, True)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / WEIGHTS).chmod(0o644)
+    save_weights(tensors, folder / WEIGHTS)
     entries = config.to_hf() | {"torch_dtype": str(dtype or torch.bfloat16).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from slipstream.models.checkpoint import WEIGHTS
 from slipstream.models.draft_checkpoint import MARK, OFFSETS, OFFSETS_FILE, draft_tokens, is_draft_folder, target_folder
 from slipstream.models.loader import open_checkpoint
+from slipstream.models.saving import save_weights
 from slipstream.text.tokenizer import FILE_NAMES
 from slipstream.training.draft_vocabulary import offsets
 
@@ -26,9 +26,9 @@ def export_draft(draft: Path, out: Path, target: Path | None = None) -> None:
     checkpoint = open_checkpoint(draft, target)
     out.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.to(torch.bfloat16).contiguous() for name, _, tensor in checkpoint.tensors()}
-    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    save_weights(weights, out / WEIGHTS)
     if tokens is not None:
-        save_file({OFFSETS: offsets(tokens)}, out / OFFSETS_FILE)
+        save_weights({OFFSETS: offsets(tokens)}, out / OFFSETS_FILE)
     config = {name: value for name, value in checkpoint.config().items() if name != MARK}
     _write_json(out / "config.json", config)
     _write_json(out / "generation_config.json", checkpoint.generation_config())

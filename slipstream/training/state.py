@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from slipstream.errors import CheckpointError
+from slipstream.models.saving import save_weights
 from slipstream.training.storing import storing
 
 SPEED_ONLY = ("compiled", "keep_states", "loss_chunk")  # settings that change nothing else: they may differ
@@ -48,7 +49,8 @@ def _write(state: TrainingState, folder: Path) -> None:
     tensors = {f"weight.{name}": weight.half() for name, weight in state.weights.items()}
     tensors |= {f"momentum.{name}": momentum.bfloat16() for name, momentum in state.momenta.items()}
     for index, part in enumerate(_parts(tensors)):
-        save_file({name: tensor.cpu().contiguous() for name, tensor in part.items()}, folder / f"{index}.safetensors")
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in part.items()}
+        save_weights(tensors, folder / f"{index}.safetensors")
     (folder / "state.json").write_text(json.dumps({"step": state.step, "settings": state.settings}, indent=2))
 
 
