@@ -29,5 +29,5 @@ def test_a_disk_that_is_full_is_told_as_such(tmp_path: Path, monkeypatch: pytest
         raise SafetensorError("I/O error: No space left on device")
 
     monkeypatch.setattr(saving, "save_file", full)
-    with pytest.raises(OSError, match="w: cannot be written: .*No space left"):
+    with pytest.raises(OSError, match=r"w: cannot be written: .*No space left"):
         save_weights({"a": torch.ones(2)}, tmp_path / "w")
