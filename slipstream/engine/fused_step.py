@@ -1,7 +1,8 @@
-"""Draft steps through the kernels of kernels/gpu/draft_step: in one launch, or in four a layer. Knows no sequences."""
+"""Draft steps through the kernels of kernels/gpu/draft_step: in one launch, or in five a layer. Knows no sequences."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +13,7 @@ from slipstream.cache.kv_cache import KVCache
 from slipstream.kernels.gpu.draft_step.barrier import PATIENCE, Sync
 from slipstream.kernels.gpu.draft_step.operands import MOST_ROWS, Cache, Rows, Scratch, Sizes, Weights
 from slipstream.kernels.gpu.draft_step.plan import SPLITS, plan
-from slipstream.kernels.gpu.draft_step.step import PER_LAYER, Phase, launch_phase, launch_step, most_tiles
+from slipstream.kernels.gpu.draft_step.step import PER_LAYER, Phase, build_phases, launch_phase, launch_step, most_tiles
 from slipstream.layers.linear import Linear
 from slipstream.layers.norm import RMSNorm
 from slipstream.models.config import ModelConfig
@@ -44,7 +45,7 @@ class Ground:
 
 
 class FusedStep:
-    """Four launches a layer."""
+    """Five launches a layer."""
 
     most_rows: Final = MOST_ROWS.value
 
@@ -59,6 +60,14 @@ class FusedStep:
         self._launch(rows, self.sizes(num_rows))
         hidden: torch.Tensor = self._ground.scratch.hidden[:num_rows]
         return hidden
+
+    def build(self, counts: Collection[int], max_blocks: int) -> None:
+        """Compiles ahead what steps of so many rows need, all of it at once. A step builds what it lacks itself."""
+        ground = self._ground
+        ids = torch.zeros(1, dtype=torch.int64, device=ground.scratch.hidden.device)
+        rows = Rows(ids, ids, ids.expand(1, max_blocks).contiguous(), max_blocks, 1.0)
+        all_sizes = list(dict.fromkeys(self.sizes(count) for count in counts))
+        build_phases(rows, ground.weights, ground.cache, ground.scratch, all_sizes)
 
     def sizes(self, num_rows: int) -> Sizes:
         ground = self._ground
@@ -126,9 +135,10 @@ def make_scratch(model: LlamaModel) -> Scratch:
     config, like, most_rows = model.config, model.embedding.detach(), MOST_ROWS.value
     attended = (most_rows, config.num_heads)
     return Scratch(
-        residual=like.new_zeros(2, most_rows, config.hidden_size, dtype=torch.float32),
+        residual=like.new_zeros(most_rows, config.hidden_size, dtype=torch.float32),
         query=like.new_zeros(*attended, config.head_dim),
         partial=like.new_zeros(*attended, SPLITS, config.head_dim, dtype=torch.float32),
         log_weights=like.new_zeros(*attended, SPLITS, dtype=torch.float32),
+        activated=like.new_zeros(most_rows, config.intermediate_size),
         hidden=like.new_zeros(most_rows, config.hidden_size),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -20,8 +21,8 @@ from slipstream.engine.plain_step import DraftStep, PlainStep
 from slipstream.engine.replay_timer import replay_seconds
 from slipstream.models.llama import LlamaModel
 
-MOST_ROWS: Final = 64  # of a fast step; beyond, the work is what takes time, and the library does that well
-TRIED_ROWS: Final = (1, 8, 24)
+MOST_ROWS: Final = 16  # of a fast step; beyond, separate launches are as fast (docs/performance.md)
+TRIED_ROWS: Final = (1, 12)  # each of another build
 TRIED_CONTEXT: Final = 40  # tokens
 TIMED_CONTEXT: Final = 512
 TOLERANCE: Final = 0.1  # of the hidden states' norm: two right ways through 30 layers in bf16 differ by .05
@@ -33,7 +34,7 @@ Timer = Callable[[Callable[[], object]], float]  # seconds that the device takes
 class StepKind(StrEnum):
     AUTO = "auto"  # for each number of rows the fastest of `AUTO_KINDS`, by measurement
     SEPARATE = "separate"  # a launch for every operation
-    FUSED = "fused"  # four a layer
+    FUSED = "fused"  # five a layer
     PERSISTENT = "persistent"  # one
 
 
@@ -135,7 +136,10 @@ def _makers(model: LlamaModel, kv_cache: KVCache, max_model_len: int) -> dict[St
             raise ValueError(f"there are no kernels for this model: {reason}")
         ground = Ground.of(model, kv_cache, max_model_len)
         if not persistent:
-            return FusedStep(ground)
+            step = FusedStep(ground)
+            with suppress(Exception):  # what was not built ahead is built when it is launched
+                step.build(TRIED_ROWS, -(-max_model_len // kv_cache.block_size))
+            return step
         return PersistentStep(ground, torch.cuda.get_device_properties(model.embedding.device).multi_processor_count)
 
     return {StepKind.FUSED: lambda: fused(False), StepKind.PERSISTENT: lambda: fused(True)}

@@ -22,7 +22,7 @@ TILE = 1024  # tokens of one program
 LARGE = 1 << 16  # vocabularies beyond are cut into larger groups, for else there were too many
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["positions_ptr"])  # a step's part of them lies anywhere
 def group_tiles_kernel(
     logits_ptr: tl.tensor,  # [num_rows, vocab_size]
     settings_ptr: tl.tensor,  # [num_rows, WIDTH] int32

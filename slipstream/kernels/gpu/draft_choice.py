@@ -86,7 +86,7 @@ def _draw_from_law(
     return counts, tl.sum((tl.cumsum(counts, 0) <= mark).to(tl.int32), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["positions_ptr", "drawn_ptr", "next_ptr"])  # a step's part of them lies anywhere
 def _choose_kernel(
     logits_ptr: tl.tensor,  # [num_rows, vocab_size] fp32
     settings_ptr: tl.tensor,  # [num_rows, WIDTH] int32

@@ -33,7 +33,7 @@ def _signature() -> dict[str, Any]:
         "rows": Rows(INT64, INT64, INT64, "i32", "fp32"),
         "weights": Weights(**dict.fromkeys(Weights._fields, BF16))._replace(eps="fp32"),
         "cache": Cache(BF16, BF16, "i64"),
-        "scratch": Scratch(FP32, BF16, FP32, FP32, BF16),
+        "scratch": Scratch(FP32, BF16, FP32, FP32, BF16, BF16),
         "sync": Sync(INT64, INT64, INT32, "i32"),
         "layer": "i32",
     }
@@ -62,7 +62,7 @@ def _build_all() -> dict[str, str]:
     from slipstream.kernels.gpu.draft_step import step
     from slipstream.kernels.gpu.draft_step.plan import plan
 
-    narrow, wide = (plan(SMOLLM2, num_rows=num_rows, block_size=16) for num_rows in (8, 32))
+    narrow, wide = (plan(SMOLLM2, num_rows=num_rows, block_size=16) for num_rows in (8, 16))
     tiles = {
         f"{phase.name}_TILES": step.phase_programs(phase, narrow, 0)
         for phase in step.PER_LAYER

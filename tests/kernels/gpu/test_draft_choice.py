@@ -57,7 +57,7 @@ def make_drafting(name: str, num_kept: int, device: torch.device) -> Drafting:
     "name, num_kept, rows",
     [
         pytest.param("whole", 32, ROWS, marks=pytest.mark.gpu),
-        pytest.param("reduced", 100, ROWS, marks=pytest.mark.gpu),
+        pytest.param("reduced", 48, ROWS, marks=pytest.mark.gpu),
         ("two tiles", 32, [ROWS[1], ROWS[12]]),
         ("few", 16, [ROWS[0], ROWS[3], ROWS[9], ROWS[11], ROWS[14]]),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from slipstream.kernels.gpu.draft_step.operands import Rows, Scratch, Weights, row_count, stream_ptr
+from slipstream.kernels.gpu.draft_step.operands import Rows, Scratch, Weights, row_count
 
 
 @triton.jit
@@ -34,9 +34,8 @@ def finish(
     """hidden = norm(residual), rows first, first + step, ..."""
     column, inside = _columns(SIZES)
     weight = tl.load(weights.norm + column, mask=inside, other=0.0).to(tl.float32)
-    residual_ptr = stream_ptr(SIZES.layers, scratch, SIZES)
     for row in range(first, row_count(rows), step):
-        x = tl.load(residual_ptr + row * SIZES.hidden + column, mask=inside, other=0.0)
+        x = tl.load(scratch.residual + row * SIZES.hidden + column, mask=inside, other=0.0)
         scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / SIZES.hidden + weights.eps)
         target = scratch.hidden + row * SIZES.hidden + column
         tl.store(target, (x * scale * weight).to(weights.qkv.dtype.element_ty), mask=inside)

@@ -31,7 +31,9 @@ class Sizes:
     keys: int  # taken in one turn of attention
     pair_tile: int  # rotated pairs of a head that one program makes
     output_tile: int  # columns that one program adds attention to, for one head
-    unit_tile: int  # units of the feed-forward block that one program makes and adds to all columns
+    unit_tile: int  # units of the feed-forward block that one program makes
+    down_depth: int  # units that one program adds up ...
+    down_tile: int  # ... for so many columns
     precision: str  # of products of fp32
 
 
@@ -70,10 +72,11 @@ class Cache(NamedTuple):
 class Scratch(NamedTuple):
     """What one phase leaves to the next."""
 
-    residual: Any  # [2, MOST_ROWS, hidden] fp32: the stream, of even layers and of odd ones
+    residual: Any  # [num_rows, hidden] fp32: the stream, added to in place
     query: Any  # [num_rows, heads, head_dim]
     partial: Any  # [num_rows, heads, splits, head_dim] fp32
     log_weights: Any  # [num_rows, heads, splits] fp32: log2 of each split's total weight
+    activated: Any  # [num_rows, inner]
     hidden: Any  # [num_rows, hidden], what the step is for
 
 
@@ -87,9 +90,3 @@ def tile_rows(first_row: tl.tensor, rows: Rows, SIZES: tl.constexpr) -> tuple[tl
     """The rows of one turn, and which of them exist."""
     row = first_row + tl.arange(0, SIZES.tile_rows)
     return row, row < rows.num_rows
-
-
-@triton.jit
-def stream_ptr(layer: tl.tensor, scratch: Scratch, SIZES: tl.constexpr) -> tl.tensor:
-    """A layer's stream. The next one begins as its copy; attention adds to both, the feed-forward block to that."""
-    return scratch.residual + layer % 2 * (MOST_ROWS * SIZES.hidden)

@@ -9,8 +9,10 @@ LARGEST = 1024  # hidden size: a program keeps the whole depth of its weights
 CHUNKS = 8  # of the hidden size: one for each warp
 SHARERS = 16  # rows of a tensor core's product
 NARROWEST = 8  # columns of one
+FEWEST_TILE_ROWS, MOST_TILE_ROWS = 8, 32  # the fewer, the fewer instructions, of which a phase's time is made
 UNITS = 16  # depth of one
 OUTPUT_COLUMNS = 64
+DOWN_UNITS = 128  # that one program adds up: the more, the fewer programs add to one number
 SPLITS, KEYS = 8, 128  # of a context, and how many keys a turn takes: one turn up to 1,024
 
 
@@ -45,13 +47,15 @@ def plan(config: ModelConfig, *, num_rows: int, block_size: int, wide: bool = Fa
         head_dim=config.head_dim,
         inner=config.intermediate_size,
         block_size=block_size,
-        tile_rows=16 if num_rows <= 16 else 32,
+        tile_rows=min(max(_power_of_two(num_rows), FEWEST_TILE_ROWS), MOST_TILE_ROWS),
         sharers=SHARERS,
         splits=SPLITS,
         keys=KEYS,
         pair_tile=NARROWEST,
         output_tile=OUTPUT_COLUMNS,
         unit_tile=UNITS,
+        down_depth=DOWN_UNITS,
+        down_tile=OUTPUT_COLUMNS,
         precision="ieee" if wide else "tf32",
     )
 

@@ -64,7 +64,7 @@ def make_qkv(
     pairs = pair + tl.arange(0, SIZES.pair_tile)
     for first_row in tl.range(0, row_count(rows), SIZES.tile_rows, num_stages=1):
         row, exists = tile_rows(first_row, rows, SIZES)
-        stream = load_stream(weight[1], layer, first_row, tile == 0, rows, weights, scratch, SIZES, True)
+        stream = load_stream(weight[1], first_row, rows, weights, scratch, SIZES)
         context_len = tl.load(rows.context_lens + row, mask=exists, other=0)
         position = tl.maximum(context_len - 1, 0)
         live = context_len > 0

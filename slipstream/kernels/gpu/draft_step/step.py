@@ -6,6 +6,8 @@ its own lets the next one start at once, so that the weights of several phases a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from typing import Final
 
@@ -13,11 +15,11 @@ import triton
 import triton.language as tl
 
 from slipstream.kernels.gpu import launch
-from slipstream.kernels.gpu.draft_step.accumulate import add_output, load_output
+from slipstream.kernels.gpu.draft_step.accumulate import add_down, add_output, load_down, load_output
 from slipstream.kernels.gpu.draft_step.attend import attend, bring_context_near
 from slipstream.kernels.gpu.draft_step.barrier import Sync, arrive, wait
 from slipstream.kernels.gpu.draft_step.ends import embed, finish
-from slipstream.kernels.gpu.draft_step.feed_forward import add_feed_forward, load_down, load_gate_up
+from slipstream.kernels.gpu.draft_step.feed_forward import load_gate_up, make_activated
 from slipstream.kernels.gpu.draft_step.operands import Cache, Rows, Scratch, Sizes, Weights
 from slipstream.kernels.gpu.draft_step.project import load_qkv, make_qkv
 from slipstream.kernels.gpu.launch import start_next, wait_for_previous
@@ -28,13 +30,16 @@ class Phase(IntEnum):
     QKV = 1
     ATTEND = 2
     OUTPUT = 3
-    FEED_FORWARD = 4
-    FINISH = 5
+    GATE_UP = 4
+    DOWN = 5
+    FINISH = 6
 
 
-PER_LAYER: Final = (Phase.QKV, Phase.ATTEND, Phase.OUTPUT, Phase.FEED_FORWARD)
-WARPS: Final = {Phase.EMBED: 4, Phase.QKV: 8, Phase.ATTEND: 4, Phase.OUTPUT: 4, Phase.FEED_FORWARD: 8, Phase.FINISH: 4}
+PER_LAYER: Final = (Phase.QKV, Phase.ATTEND, Phase.OUTPUT, Phase.GATE_UP, Phase.DOWN)
+WIDE: Final = (Phase.QKV, Phase.GATE_UP)  # of one warp for each chunk of the hidden size
+WARPS: Final = {phase: 8 if phase in WIDE else 4 for phase in Phase}
 PERSISTENT_WARPS: Final = 8
+MOST_BUILDS: Final = 8  # at a time
 
 
 def phase_programs(phase: Phase, sizes: Sizes, num_rows: int) -> int:
@@ -43,7 +48,8 @@ def phase_programs(phase: Phase, sizes: Sizes, num_rows: int) -> int:
         Phase.QKV: (sizes.heads + 2 * sizes.kv_heads) * (sizes.head_dim // 2 // sizes.pair_tile),
         Phase.ATTEND: num_rows * sizes.kv_heads * sizes.splits,
         Phase.OUTPUT: sizes.heads * -(-sizes.hidden // sizes.output_tile),
-        Phase.FEED_FORWARD: -(-sizes.inner // sizes.unit_tile),
+        Phase.GATE_UP: -(-sizes.inner // sizes.unit_tile),
+        Phase.DOWN: -(-sizes.inner // sizes.down_depth) * -(-sizes.hidden // sizes.down_tile),
     }
     return programs.get(phase, num_rows)
 
@@ -78,13 +84,17 @@ def _phase_kernel(
         weight = load_output(weights, layer, tile, SIZES)
         if OVERLAP:
             wait_for_previous()
-        add_output(weight, layer, tile, rows, scratch, SIZES)
+        add_output(weight, tile, rows, scratch, SIZES)
     elif PHASE == 4:
         gate_up = load_gate_up(weights, layer, tile, SIZES)
-        down = load_down(weights, layer, tile, SIZES)
         if OVERLAP:
             wait_for_previous()
-        add_feed_forward(gate_up, down, layer, rows, weights, scratch, SIZES)
+        make_activated(gate_up, tile, rows, weights, scratch, SIZES)
+    elif PHASE == 5:
+        weight = load_down(weights, layer, tile, SIZES)
+        if OVERLAP:
+            wait_for_previous()
+        add_down(weight, tile, rows, scratch, SIZES)
     else:
         if OVERLAP:
             wait_for_previous()
@@ -104,7 +114,8 @@ def _draft_step_kernel(
     SIZES: tl.constexpr,
     QKV_TILES: tl.constexpr,
     OUTPUT_TILES: tl.constexpr,
-    FEED_FORWARD_TILES: tl.constexpr,
+    GATE_UP_TILES: tl.constexpr,
+    DOWN_TILES: tl.constexpr,
 ) -> None:
     """All phases of all layers; no more programs than can be resident at once, and at least one for every tile."""
     tile = tl.program_id(0)
@@ -128,14 +139,19 @@ def _draft_step_kernel(
         target += programs
         patience = wait(sync, target, patience)
         if tile < OUTPUT_TILES:
-            add_output(weight, layer, tile, rows, scratch, SIZES)
+            add_output(weight, tile, rows, scratch, SIZES)
         arrive(sync)
         gate_up = load_gate_up(weights, layer, tile, SIZES)
-        down = load_down(weights, layer, tile, SIZES)
         target += programs
         patience = wait(sync, target, patience)
-        if tile < FEED_FORWARD_TILES:
-            add_feed_forward(gate_up, down, layer, rows, weights, scratch, SIZES)
+        if tile < GATE_UP_TILES:
+            make_activated(gate_up, tile, rows, weights, scratch, SIZES)
+        arrive(sync)
+        weight = load_down(weights, layer, tile, SIZES)
+        target += programs
+        patience = wait(sync, target, patience)
+        if tile < DOWN_TILES:
+            add_down(weight, tile, rows, scratch, SIZES)
         arrive(sync)
     target += programs
     wait(sync, target, patience)
@@ -160,6 +176,25 @@ def launch_phase(
         num_warps=WARPS[phase],
         **launch.overlap_options(),
     )
+
+
+def build_phases(rows: Rows, weights: Weights, cache: Cache, scratch: Scratch, all_sizes: Sequence[Sizes]) -> None:
+    """Compiles what steps of such sizes launch, side by side: one after another they would take the start's time."""
+    with ThreadPoolExecutor(MOST_BUILDS) as executor, triton.AsyncCompileMode(executor):
+        for sizes in all_sizes:
+            for phase in Phase:
+                _phase_kernel.warmup(
+                    rows,
+                    weights,
+                    cache,
+                    scratch,
+                    0,
+                    grid=(1,),
+                    SIZES=sizes,
+                    PHASE=int(phase),
+                    num_warps=WARPS[phase],
+                    **launch.overlap_options(),
+                )
 
 
 def most_tiles(sizes: Sizes) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from slipstream.kernels.gpu.draft_step.operands import Rows, Scratch, Weights, stream_ptr
+from slipstream.kernels.gpu.draft_step.operands import Rows, Scratch, Weights
 
 PIECE = tl.constexpr(128)  # numbers that a warp's threads load at once
 
@@ -67,23 +67,12 @@ def load_norm(norm_ptr: tl.tensor, SIZES: tl.constexpr) -> tuple[tl.tensor, tl.t
 
 @triton.jit
 def _part_of_stream(
-    layer: tl.tensor,
-    first_row: tl.tensor,
-    copied: tl.tensor,
-    rows: Rows,
-    scratch: Scratch,
-    depth: tl.tensor,
-    SIZES: tl.constexpr,
-    COPY: tl.constexpr,
+    first_row: tl.tensor, rows: Rows, scratch: Scratch, depth: tl.tensor, SIZES: tl.constexpr
 ) -> tl.tensor:
     """[tile_rows, pieces, PIECE]."""
     row = first_row + tl.arange(0, SIZES.tile_rows)[:, None, None]
     inside = (depth < SIZES.hidden) & (row < rows.num_rows)
-    place = row * SIZES.hidden + depth
-    x = tl.load(stream_ptr(layer, scratch, SIZES) + place, mask=inside, other=0.0)
-    if COPY:
-        tl.store(stream_ptr(layer + 1, scratch, SIZES) + place, x, mask=inside & copied)
-    return x
+    return tl.load(scratch.residual + row * SIZES.hidden + depth, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -96,20 +85,16 @@ def _in_chunks(x: tl.tensor, weights: Weights, DEPTH: tl.constexpr, SIZES: tl.co
 @triton.jit
 def load_stream(
     norm: tl.tuple,  # from load_norm
-    layer: tl.tensor,
     first_row: tl.tensor,
-    copied: tl.tensor,  # whether this program also copies the stream to the next layer's
     rows: Rows,
     weights: Weights,
     scratch: Scratch,
     SIZES: tl.constexpr,
-    COPY: tl.constexpr,  # whether any does
 ) -> tuple[tl.tensor, tl.tensor]:
     """residual / rms * weight, both parts of its depth."""
     HIDDEN: tl.constexpr = SIZES.hidden
-    depth, rest = _depths(0, SIZES.depth, SIZES), _depths(SIZES.chunks * SIZES.depth, SIZES.rest, SIZES)
-    x = _part_of_stream(layer, first_row, copied, rows, scratch, depth, SIZES, COPY)
-    y = _part_of_stream(layer, first_row, copied, rows, scratch, rest, SIZES, COPY)
+    x = _part_of_stream(first_row, rows, scratch, _depths(0, SIZES.depth, SIZES), SIZES)
+    y = _part_of_stream(first_row, rows, scratch, _depths(SIZES.chunks * SIZES.depth, SIZES.rest, SIZES), SIZES)
     squares = tl.sum(tl.sum(x * x, 1) + tl.sum(y * y, 1), 1)
     scale = (1.0 / tl.sqrt(squares / HIDDEN + weights.eps))[:, None, None]
     return (
