@@ -87,7 +87,7 @@ class Controller:
 
     def note_pass(self, member: Member, kind: Kind, commit: Commit, step: StepReport, asked: Asked) -> None:
         group = self.groups[kind]
-        self._note_step(commit, step, asked.seconds)
+        self._note_step(commit, step, asked)
         group.elsewhere.add(bool(asked.proposers))
         group.rows.add(1 + commit.num_draft_tokens)
         group.tokens.add(len(commit.token_ids))
@@ -140,9 +140,9 @@ class Controller:
             return Decision(way=(), num_draft_tokens=0, fan_out=0, reason=Reason.TEMPERATURE)
         return decide(group.policy, self.known(group), group.decision)
 
-    def _note_step(self, commit: Commit, step: StepReport, drafting: float) -> None:
+    def _note_step(self, commit: Commit, step: StepReport, asked: Asked) -> None:
         before = self.num_running
-        if self._pace.note(commit, step, drafting) and magnitude(before) != magnitude(self.num_running):
+        if self._pace.note(commit, step, asked) and magnitude(before) != magnitude(self.num_running):
             for group in self.groups.values():
                 if group.members:
                     self.reconsider(group)

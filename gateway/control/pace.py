@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.control.evidence import Asked
 from gateway.control.rate import Rate
 from gateway.control.step_times import StepTimes
 from slipstream.exchange import Commit, StepReport
+from slipstream.proposers.ngram import NAME as NGRAM
 
 
 class Pace:
@@ -22,17 +24,18 @@ class Pace:
         self._clock = clock
         self._step: StepReport | None = None  # the last one: all commits of a step come with the same report
         self._seconds = 0.0  # it took
-        self._drafting = 0.0  # for so long drafters elsewhere were at work meanwhile
+        self._drafting = 0.0  # for so long drafters elsewhere were at work meanwhile, as they told
+        self._asked = False  # one of them was
         self._came: float | None = None  # when; None: nothing runs since
 
-    def note(self, commit: Commit, step: StepReport, drafting: float) -> bool:
-        """Whether a new step has come with it. `drafting`: seconds of a drafter's work that came for the sequence since
-        its last commit; a drafter works for all its sequences at once, so that the longest counts."""
+    def note(self, commit: Commit, step: StepReport, asked: Asked) -> bool:
+        """Whether a new step has come with it. A drafter works for all at once: the longest time of any counts."""
         is_new = step is not self._step
         if is_new:
             self._end_step()
             self._begin_step(commit, step)
-        self._drafting = max(self._drafting, drafting)
+        self._drafting = max(self._drafting, asked.seconds)
+        self._asked |= bool(asked.proposers) and commit.proposer != NGRAM  # beside n-grams it may have rested
         return is_new
 
     def note_idle(self) -> None:
@@ -49,13 +52,12 @@ class Pace:
         between = 0.0 if self._came is None else now - self._came - waited - own
         self._seconds = own + min(max(0.0, between), own)
         self._came = now if step.num_running else None
-        self._step, self._drafting = step, 0.0
+        self._step, self._drafting, self._asked = step, 0.0, False
         self._tokens_each.add(step.num_tokens / max(1, step.num_running))
         self.num_running = step.num_running
 
     def _end_step(self) -> None:
         step = self._step
         if step is not None and step.step_us:
-            self.step_times.note(
-                step.num_tokens, self._seconds, num_running=max(1, step.num_running), drafting=self._drafting
-            )
+            told = None if self._asked and not self._drafting else self._drafting
+            self.step_times.note(step.num_tokens, self._seconds, num_running=max(1, step.num_running), drafting=told)

@@ -83,13 +83,17 @@ class StepTimes:
         self._curves: dict[int, Curve] = {}  # by the load's magnitude
         self._lone, self._crowd = Price(_LONE_SPREAD), Price(_CROWD_SPREAD)
         self._noise = Mean()
+        self._untold = 0.0  # by how much passes were longer while a drafter was at work that has not told its time
 
     @property
     def known(self) -> bool:
         return bool(self._curves)
 
-    def note(self, num_tokens: int, seconds: float, *, num_running: int = 1, drafting: float = 0.0) -> None:
-        """`drafting`: seconds for which a drafter elsewhere was at work meanwhile."""
+    def note(self, num_tokens: int, seconds: float, *, num_running: int = 1, drafting: float | None = 0.0) -> None:
+        """`drafting`: seconds for which a drafter elsewhere was at work; None if it was asked and has told nothing yet.
+
+        It tells the time of what it dropped, too, but with the next drafts that it has.
+        """
         if num_tokens < 1:
             return
         load = magnitude(num_running)
@@ -99,12 +103,17 @@ class StepTimes:
             curve.note(num_tokens, seconds)
             return
         expected, price = curve.seconds(num_tokens), self.price(num_running)
-        seconds = min(seconds, _OUTLIER * (expected + price.cautious * drafting))
+        seconds = min(seconds, _OUTLIER * (expected + price.cautious * (drafting or 0.0)))
+        if drafting is None:
+            self._untold += seconds - expected
+            return
         if drafting:
-            price.note(drafting, seconds - expected, self._noise_share * expected)
-            seconds = max(0.0, seconds - price.mean * drafting)
+            longer = seconds - expected + self._untold
+            price.note(drafting, longer, self._noise_share * expected)
+            seconds = max(0.0, expected + longer - price.mean * drafting)
         else:
             self._noise.add(abs(seconds / expected - 1))
+        self._untold = 0.0
         curve.note(num_tokens, seconds, _BUSY_WEIGHT if drafting else 1.0)
 
     def seconds(self, num_tokens: float, num_running: float = 1) -> float:

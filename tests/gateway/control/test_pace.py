@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.control.evidence import Asked
 from gateway.control.pace import Pace
 from slipstream.exchange import Commit, StepReport
 
@@ -22,13 +23,17 @@ class Passes:
         self.clock = Clock()
         self.pace = Pace(self.clock)
 
-    def come(self, count: int, *, between: float = 0.0, wait: float = 0.0, drafting: float = 0.0, num: int = 4) -> None:
+    def come(
+        self, count: int, *, between: float = 0.0, wait: float = 0.0, drafting: float | None = None, num: int = 4
+    ) -> None:
+        """`drafting`: seconds as the drafter told them; None: none was asked."""
+        asked = Asked() if drafting is None else Asked(("draft_model",), 4, drafting)
         for _ in range(count):
             step = StepReport(num_running=num, num_tokens=num, step_us=20_000)
             self.clock.now += 0.020 + between + wait
             for sequence in range(num):
                 commit = Commit(sequence, 9, (1,), wait_us=round(wait * 1e6))
-                assert self.pace.note(commit, step, drafting) is (sequence == 0)
+                assert self.pace.note(commit, step, asked) is (sequence == 0)
 
     def seconds(self, num: int = 4) -> float:
         return self.pace.step_times.seconds(num, num)
@@ -78,3 +83,13 @@ def test_the_price_for_a_lone_sequence_is_another() -> None:
     passes.come(50, between=0.015, drafting=0.010)
     assert passes.pace.step_times.price(1).mean == 0.0
     assert passes.pace.step_times.price(64).mean > 1.0
+
+
+def test_time_of_drafts_that_were_dropped_is_told_late_and_costs_all_the_same() -> None:
+    passes = Passes()
+    passes.come(20)
+    for _ in range(30):
+        passes.come(2, between=0.015, drafting=0.0)  # asked, and nothing came
+        passes.come(1, between=0.015, drafting=0.030)
+    assert passes.pace.step_times.price(4).mean == pytest.approx(1.5, abs=0.2)
+    assert passes.seconds() == pytest.approx(0.020, abs=0.002)

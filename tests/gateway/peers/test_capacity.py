@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.control.evidence import Asked
 from gateway.peers.capacity import VerifierCapacity
 from slipstream.exchange import Commit, StepReport
 from tests.gateway.fakes import FakeVerifier, running_gateway
@@ -31,5 +32,5 @@ async def test_the_slowdown_is_measured_by_steps_of_as_many_sequences_on_each() 
         controller = gateway._controllers.of(verifiers[0].address)
         for num_running in (1, 2, 4) * 10:
             report = StepReport(num_running=num_running, num_tokens=num_running, step_us=1000 * num_running)
-            controller._pace.note(Commit(1, 9, (5,)), report, 0.0)
+            controller._pace.note(Commit(1, 9, (5,)), report, Asked())
         assert capacity.slowdown(8, 4) == pytest.approx(2.0, rel=0.1)
