@@ -28,7 +28,7 @@ NUM_SUMS = 4
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    far: torch.Tensor  # [num_rows, PARTS, PIVOTS] fp32, from the sample
+    bounds: torch.Tensor  # [num_rows, 2] int32: the keys that the bracket lies between, the first excluded
     sums: torch.Tensor  # [num_rows, num_chunks, 4] fp32: numbers nearer than and within the bracket, and weights
     logits: torch.Tensor  # [num_rows, SET_ASIDE], in no order; unwritten where there are none, or too many
 
@@ -40,6 +40,7 @@ def _set_aside_kernel(
     values_ptr: tl.tensor,  # [num_rows, num_tiles, 4] fp32
     far_ptr: tl.tensor,  # [num_rows, PARTS, PIVOTS] fp32
     taken_ptr: tl.tensor,  # [num_rows] int32, places taken so far
+    bounds_ptr: tl.tensor,  # [num_rows, 2] int32, out
     sums_ptr: tl.tensor,  # [num_rows, num_chunks, 4] fp32, out
     aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE], out, of the logits' type
     row_stride: int,
@@ -65,6 +66,9 @@ def _set_aside_kernel(
     coming = tl.load(logits_ptr + index, mask=index < end, other=float("-inf"))  # on its way while the bracket is made
     largest, temperature, total, _ = row_law(settings_ptr, values_ptr + row * num_tiles * 4, num_tiles, TILES)
     low, high = bracket(settings_ptr, far_ptr + row * PARTS * PIVOTS, total, vocab_size, sampled, PARTS)
+    if chunk == 0:
+        tl.store(bounds_ptr + row * 2, low)
+        tl.store(bounds_ptr + row * 2 + 1, high)
     zeros = tl.zeros([BLOCK], tl.float32)  # sums are taken by thread, and over all threads once at the end
     nearer, candidates, nearer_weight, candidates_weight = zeros, zeros, zeros, zeros
     for first in range(chunk * CHUNK, end, BLOCK):
@@ -103,8 +107,9 @@ def set_aside(
     num_tiles, chunk = parts.tokens.shape[1], chunk_size(num_rows, vocab_size)
     num_chunks = triton.cdiv(vocab_size, chunk)
     taken = parts.tokens.new_empty(num_rows)
+    far = sample(logits, table, parts, taken)
     found = Candidates(
-        far=sample(logits, table, parts, taken),
+        bounds=parts.tokens.new_empty(num_rows, 2),
         sums=parts.values.new_empty(num_rows, num_chunks, NUM_SUMS),
         logits=logits.new_empty(num_rows, SET_ASIDE.value),  # a search goes through either, so both have one type
     )
@@ -112,8 +117,9 @@ def set_aside(
         logits,
         table.words,
         parts.values,
-        found.far,
+        far,
         taken,
+        found.bounds,
         found.sums,
         found.logits,
         logits.stride(0),

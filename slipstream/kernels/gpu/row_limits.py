@@ -20,7 +20,6 @@ from slipstream.kernels.gpu.kept_statistics import keep_statistics
 from slipstream.kernels.gpu.launch import wait_for_inputs
 from slipstream.kernels.gpu.limit_search import top_k_top_p
 from slipstream.kernels.gpu.row_statistics import RowParts, load_float
-from slipstream.kernels.gpu.sampled_bracket import PARTS, PIVOTS, bracket, num_sampled
 
 LIMITED = tl.constexpr(int(Column.LIMITED))
 MIN_P_REACH = tl.constexpr(int(Column.MIN_P_REACH))
@@ -31,7 +30,7 @@ def _row_limits_kernel(
     logits_ptr: tl.tensor,  # [num_rows, vocab_size], rows row_stride apart
     table_ptr: tl.tensor,  # [num_rows, width] int32
     values_ptr: tl.tensor,  # [num_rows, num_tiles, 4] fp32, changed: totals of what top-k and top-p keep
-    far_ptr: tl.tensor,  # [num_rows, PARTS, PIVOTS] fp32
+    bounds_ptr: tl.tensor,  # [num_rows, 2] int32
     sums_ptr: tl.tensor,  # [num_rows, num_chunks, 4] fp32
     aside_ptr: tl.tensor,  # [num_rows, SET_ASIDE], of the logits' type
     reach_ptr: tl.tensor,  # [num_rows] fp32, out: tokens further below the largest are removed
@@ -40,10 +39,8 @@ def _row_limits_kernel(
     vocab_size: int,
     num_tiles: int,
     num_chunks: int,
-    sampled: int,
     TILES: tl.constexpr,
     CHUNKS: tl.constexpr,
-    PARTS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
     """reach = min(k-th least distance, least distance with weight top_p of what top-k kept, -log(min_p))."""
@@ -56,7 +53,7 @@ def _row_limits_kernel(
     if is_searched(settings_ptr):
         values_ptr += row * num_tiles * 4
         largest, temperature, total, tops = row_law(settings_ptr, values_ptr, num_tiles, TILES)
-        low, high = bracket(settings_ptr, far_ptr + row * PARTS * PIVOTS, total, vocab_size, sampled, PARTS)
+        low, high = tl.load(bounds_ptr + row * 2), tl.load(bounds_ptr + row * 2 + 1)
         searched, weight = top_k_top_p(
             settings_ptr, logits_ptr + row * row_stride, aside_ptr + row * SET_ASIDE, sums_ptr + row * num_chunks * 4,
             low, high, vocab_size, num_chunks, largest, temperature, total, CHUNKS,
@@ -87,7 +84,7 @@ def row_limits(
             logits,
             table.words,
             parts.values,
-            found.far,
+            found.bounds,
             found.sums,
             found.logits,
             reach,
@@ -96,10 +93,8 @@ def row_limits(
             vocab_size,
             num_tiles,
             num_chunks,
-            num_sampled(vocab_size),
             TILES=triton.next_power_of_2(num_tiles),
             CHUNKS=triton.next_power_of_2(num_chunks),
-            PARTS=PARTS,
             num_warps=16,
             **launch.overlap_options(),
         )

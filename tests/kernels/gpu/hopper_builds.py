@@ -141,21 +141,21 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     ),
     "candidates": (
         "candidates:_set_aside_kernel",
-        "*fp32 *i32 *fp32 *fp32 *i32 *fp32 *fp32 i32 i32 i32 i32 i32",
+        "*fp32 *i32 *fp32 *fp32 *i32 *i32 *fp32 *fp32 i32 i32 i32 i32 i32",
         {"TILES": 64, "PARTS": 8, "CHUNK": 16384, "OVERLAP": True},
         4,
     ),
     "candidates bf16": (
         "candidates:_set_aside_kernel",
-        "*bf16 *i32 *fp32 *fp32 *i32 *fp32 *bf16 i32 i32 i32 i32 i32",
+        "*bf16 *i32 *fp32 *fp32 *i32 *i32 *fp32 *bf16 i32 i32 i32 i32 i32",
         {"TILES": 64, "PARTS": 8, "CHUNK": 16384, "OVERLAP": True},
         4,
     ),
     "limits bf16": (
         "row_limits:_row_limits_kernel",
-        "*bf16 *i32 *fp32 *fp32 *fp32 *bf16 *fp32 i32 i32 i32 i32 i32 i32",
-        SIZES | {"PARTS": 8, "OVERLAP": True},
-        8,
+        "*bf16 *i32 *fp32 *i32 *fp32 *bf16 *fp32 i32 i32 i32 i32 i32",
+        SIZES | {"OVERLAP": True},
+        16,
     ),
     "linear": (
         "linear:_few_rows_linear_kernel",
@@ -177,8 +177,8 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     ),
     "limits": (
         "row_limits:_row_limits_kernel",
-        "*fp32 *i32 *fp32 *fp32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32 i32",
-        SIZES | {"PARTS": 8, "OVERLAP": True},
+        "*fp32 *i32 *fp32 *i32 *fp32 *fp32 *fp32 i32 i32 i32 i32 i32",
+        SIZES | {"OVERLAP": True},
         16,
     ),
     "kept": (
