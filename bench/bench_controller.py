@@ -64,6 +64,10 @@ class Measured:
         least = OUT * rates[self.point().best_fixed]
         return [name for name, rate in rates.items() if name == CONTROLLER or rate >= least]
 
+    @property
+    def seconds_of_a_round(self) -> float:
+        return sum(self.replays[name][-1].seconds + PAUSE_SECONDS for name in self.contenders)
+
     def point(self) -> Point:
         return Point("mixed", self.streams, {name: _rate(of) for name, of in self.replays.items()})
 
@@ -114,6 +118,11 @@ class Bench:
             for name in (*names[first:], *names[:first]):
                 measured.add(name, await self._replay(name, streams))
 
+    @property
+    def seconds_of_a_round(self) -> float:
+        """Of those settings that are still measured, as they took last."""
+        return sum(measured.seconds_of_a_round for measured in self.measured.values())
+
     def points(self) -> list[Point]:
         return [measured.point() for measured in self.measured.values()]
 
@@ -133,13 +142,10 @@ class Bench:
 async def measured_rounds(bench: Bench, rounds: int, end: float) -> AsyncIterator[int]:
     """How many are done, after each: at least one, no more than end before `end`, which is by time.monotonic()."""
     await bench.warm_up()
-    longest = 0.0
     for number in range(rounds):
-        began = time.monotonic()
-        if number and began + longest > end:
+        if number and time.monotonic() + bench.seconds_of_a_round > end:
             return
         await bench.round(number)
-        longest = max(longest, time.monotonic() - began)
         yield number + 1
 
 

@@ -41,6 +41,7 @@ def test_a_fixed_setting_far_below_the_best_is_measured_no_more_and_the_controll
     found.add("ngram K=4", Replayed(num_tokens=900, seconds=100.0))
     found.add("draft_model K=2", Replayed(num_tokens=800, seconds=100.0))
     assert found.contenders == [CONTROLLER, "none", "ngram K=4"]
+    assert found.seconds_of_a_round == pytest.approx(300, abs=1)
 
 
 def test_totals_weigh_every_load_alike() -> None:
