@@ -22,6 +22,7 @@ from verifier_svc.patience import Patience
 from verifier_svc.prompt_scores import PromptScores
 from verifier_svc.stopping import StopRule
 
+LEAST_GAIN: Final = 0.5  # tokens a pass, of drafts that others make; a cold sequence expects more
 QUIET_PASSES: Final = 4  # without drafts, after which none are expected from n-grams
 ASKED_EVERY: Final = 16  # passes of a quiet sequence
 
@@ -115,8 +116,10 @@ class ActiveSequence:
 
     @property
     def is_drafted(self) -> bool:
-        """Whether drafts are to be expected."""
-        return bool(self.request.proposers) and not self._is_quiet
+        """Whether drafts are to be expected, and worth more than the time between two steps."""
+        from_others = self._local.waits_for_others
+        worth_it = self.patience.gain >= LEAST_GAIN if from_others else not self._is_quiet
+        return bool(self.request.proposers) and worth_it
 
     @property
     def _is_quiet(self) -> bool:

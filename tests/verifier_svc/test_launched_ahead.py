@@ -196,3 +196,15 @@ def test_whatever_comes_and_goes_each_text_is_the_models(tokenizer: Tokenizer, n
         num_ahead += told.runner.num_ahead
     assert num_ahead > 100
     assert num_complete > 40
+
+
+def test_where_a_drafter_is_silent_steps_are_launched_ahead_after_a_while(tokenizer: Tokenizer) -> None:
+    told = Told(tokenizer, ahead=True, num_blocks=128)
+    told.drafting = False
+    sampling = {"temperature": 0.0, "max_tokens": 60, "ignore_eos": True}
+    for sequence_id in (1, 2):
+        told.open(sequence_id, PROMPT, seed=5, sampling=sampling)
+    told.run(steps=8)
+    assert told.runner.num_ahead == 0
+    told.run()
+    assert told.runner.num_ahead > 20
