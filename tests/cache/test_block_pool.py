@@ -1,3 +1,5 @@
+"""Blocks are handed out, shared, remembered by their contents and forgotten in order."""
+
 import pytest
 
 from slipstream.cache.block_pool import BlockPool, OutOfBlocks

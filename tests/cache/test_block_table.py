@@ -1,3 +1,5 @@
+"""A sequence's blocks grow, shrink and fork without touching what others hold."""
+
 import pytest
 
 from slipstream.cache.block_pool import BlockPool, OutOfBlocks

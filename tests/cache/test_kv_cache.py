@@ -1,3 +1,5 @@
+"""KV tensors: their layout, their size, and copies of blocks."""
+
 import torch
 
 from slipstream.cache.kv_cache import KVCache, bytes_per_block

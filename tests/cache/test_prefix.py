@@ -1,3 +1,5 @@
+"""Hashes name full blocks with all that stands before them, for each tenant apart."""
+
 from slipstream.cache.block_pool import BlockPool
 from slipstream.cache.prefix import PrefixHashes, find_prefix
 

@@ -1,3 +1,5 @@
+"""Events reach the worker in order, outputs the event loop, and failures are reported once."""
+
 import asyncio
 import threading
 import time

@@ -1,3 +1,5 @@
+"""The runner's greedy text is that of transformers, whatever the chunks."""
+
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Who computes how much in a step, within budget and blocks, and who is preempted."""
+
 import pytest
 
 from slipstream.cache.block_pool import BlockPool

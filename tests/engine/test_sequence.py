@@ -1,3 +1,5 @@
+"""Which of a sequence is computed, cached or given back as it starts, commits and is released."""
+
 import pytest
 
 from slipstream.cache.block_pool import BlockPool, OutOfBlocks

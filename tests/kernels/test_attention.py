@@ -1,3 +1,5 @@
+"""The plain attention: each token sees its own sequence up to itself."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""Chunks laid out as a pass's tensors, and sequences grouped for attention."""
+
 import torch
 
 from slipstream.kernels.batch import LONGEST_PADDED_QUERY, Chunk, ForwardBatch, LoneSequence, SequenceGroup

@@ -1,3 +1,5 @@
+"""The plain normalisation, with and without adding the residual first."""
+
 import pytest
 import torch
 

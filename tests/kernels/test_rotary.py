@@ -1,3 +1,5 @@
+"""The plain rotary embedding, and where keys and values are written."""
+
 import cmath
 
 import torch

@@ -1,3 +1,5 @@
+"""The plain gated activation."""
+
 import math
 
 import torch

@@ -1,3 +1,5 @@
+"""Masks remove exactly the tokens whose bits are not set."""
+
 import torch
 
 from slipstream.kernels.token_mask import mask_tokens

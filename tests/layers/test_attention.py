@@ -1,3 +1,5 @@
+"""Attention over the paged cache and over whole sequences gives the same."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,3 +1,5 @@
+"""Matrix products with weights, packed for the CPU or not."""
+
 import pytest
 import torch
 from torch.nn import functional

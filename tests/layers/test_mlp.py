@@ -1,3 +1,5 @@
+"""The gated feed-forward block."""
+
 import torch
 from torch.nn.functional import linear, silu
 

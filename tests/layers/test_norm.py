@@ -1,3 +1,5 @@
+"""Normalisation with a learned scale."""
+
 import torch
 
 from slipstream.kernels.rms_norm import rms_norm

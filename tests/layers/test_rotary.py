@@ -1,3 +1,5 @@
+"""Angles of the rotary embedding under each family's scaling."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Embedding and head of ranks that each hold a slice of the vocabulary."""
+
 from dataclasses import replace
 
 import torch

@@ -1,3 +1,5 @@
+"""Folders of safetensors are read, and what is wrong with one is named."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""What config.json says of a model, and what it leaves out."""
+
 import pytest
 
 from slipstream.models.config import ModelConfig, RopeConfig

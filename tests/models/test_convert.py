@@ -1,3 +1,5 @@
+"""A GGUF file becomes a Hugging Face folder of the same model."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Cheaper models made of a model: fewer layers, rounded weights."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""A GGUF file reads like the folder that it was made from."""
+
 from pathlib import Path
 from typing import Any
 

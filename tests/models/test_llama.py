@@ -1,3 +1,5 @@
+"""The model's logits are those of transformers, for every family and layout."""
+
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Tensors of a checkpoint arrive in the right parameters, or are named."""
+
 import json
 from pathlib import Path
 

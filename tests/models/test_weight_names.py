@@ -1,3 +1,5 @@
+"""Names of tensors and the rows of our parameters match one to one."""
+
 from typing import Any
 
 import pytest

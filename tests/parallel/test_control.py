@@ -1,3 +1,5 @@
+"""Rank 0's messages reach the other ranks by broadcast."""
+
 from datetime import timedelta
 from threading import Thread
 

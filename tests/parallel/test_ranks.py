@@ -1,3 +1,5 @@
+"""What ranks sum and gather while they compute."""
+
 import torch
 
 from slipstream.parallel.all_reduce import GroupAllReduce, make_all_reduce

@@ -1,3 +1,5 @@
+"""The ring in shared memory: order, long messages, readers that stop."""
+
 import multiprocessing
 import threading
 import time

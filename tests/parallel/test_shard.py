@@ -1,3 +1,5 @@
+"""Which heads, units and tokens each rank holds."""
+
 import pytest
 
 from slipstream.models.config import ModelConfig

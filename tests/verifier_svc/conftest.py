@@ -1,3 +1,5 @@
+"""Fixtures of the verifier's tests."""
+
 import pytest
 
 from tests.verifier_svc.harness import tiny_tokenizer

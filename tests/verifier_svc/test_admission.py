@@ -1,3 +1,5 @@
+"""Requests that a model cannot serve are refused by name."""
+
 import pytest
 
 from slipstream.errors import InvalidRequest, VocabularyMismatch

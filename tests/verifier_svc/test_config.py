@@ -1,3 +1,5 @@
+"""A verifier's settings, and what is said of bad ones."""
+
 import pytest
 
 from slipstream.config import EngineConfig

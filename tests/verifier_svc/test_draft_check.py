@@ -1,3 +1,5 @@
+"""Draft messages that cannot be what they claim are refused with a reason."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""The tree of drafts: what it keeps, which path it offers, and which laws never meet."""
+
 import numpy as np
 
 from slipstream.exchange import LAW_TOTAL, Draft, DraftToken, LawKind, SparseLaw

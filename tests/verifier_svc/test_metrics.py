@@ -1,3 +1,5 @@
+"""What the verifier counts, by tenant and proposer."""
+
 from slipstream.exchange import DraftToken, LawKind
 from slipstream.metrics.endpoint import make_registry
 from tests.scripted_runner import random_law

@@ -1,3 +1,5 @@
+"""How long a wait for drafts may be, by what passes cost and brought."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""Messages become events, and outputs messages."""
+
 import asyncio
 from dataclasses import replace
 

@@ -1,3 +1,5 @@
+"""Each gateway's queue: order, bounds and end."""
+
 import asyncio
 
 import pytest

@@ -1,3 +1,5 @@
+"""The verifier as a whole, on a scripted model."""
+
 import pytest
 
 from slipstream.request import FinishReason, VerificationMode
