@@ -16,7 +16,6 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-import click
 import typer
 
 import drafter_svc.__main__
@@ -82,12 +81,10 @@ def _read(app: typer.Typer, words: Sequence[str], kind: type[ConfigT]) -> Config
     """What the service's own command line makes of these words."""
     read: list[ConfigT] = []
     try:
-        code = typer.main.get_command(app).main(list(words), standalone_mode=False, obj=read.append)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    if not read:
-        sys.exit(code or 0)  # a mistake, or help was asked for
+        typer.main.get_command(app).main(list(words), obj=read.append)
+    except SystemExit as ended:
+        if ended.code or not read:  # a mistake, or help was asked for
+            raise
     assert isinstance(read[0], kind)
     return read[0]
 

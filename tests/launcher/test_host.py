@@ -35,3 +35,13 @@ def test_without_two_services_it_ends(model: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         configurations(["--model", model])
     assert "'+'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["+"], ["--model", ".", "+"], ["--model", ".", "+", "--model", ".", "more"]])
+def test_what_a_service_does_not_know_or_lacks_ends_it_as_it_ends_the_service(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        configurations(words)
+    assert ended.value.code == 2
+    assert "Error" in capsys.readouterr().err
