@@ -3,8 +3,8 @@
     python -m bench.kill_drafter --draft-model DIR [--device cuda --widen 8b] [--streams 32] [--json FILE]
 
 Verifier, gateway and drafter run as processes. Plain decoding is measured first, then drafting; under that the drafter
-is killed (SIGKILL) and started anew at its address. Told are: streams that failed, when throughput was plain's after
-the kill, and when it was what it had been after the drafter said that it serves again.
+is killed (SIGKILL) and started anew at its address. Reported are the streams that failed, how long after the kill
+throughput was plain's, and how long after the new drafter served it was what it had been before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOK_SECONDS: Final = 0.1
 WINDOW: Final = 5  # looks that a rate is the mean of
 ENOUGH: Final = 0.95  # of a rate, to count as reached
 WARM_SECONDS: Final = 1.5
-LONGEST: Final = 300.0  # seconds that streams may ask for; they are told to end before
+LONGEST: Final = 300.0  # seconds that streams may ask for; they end before
 MAX_TOKENS: Final = 384  # of an answer
 PLAIN: Final = Policy(proposer=NONE)
 DRAFTED: Final = Policy(proposer=DRAFT_MODEL, num_draft_tokens=5)
@@ -52,17 +52,17 @@ class Times:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """Rates are tokens a second; a time is negative if what it waits for did not happen."""
+class Recovery:
+    """Rates are tokens a second; a time is None if what it waits for did not happen."""
 
     streams: int
     plain: float
     drafted: float
     lowest: float  # of any window while there was no drafter
     again: float  # over the last windows
-    seconds_to_plain: float  # from the kill to the begin of the first window with plain's rate
+    seconds_to_plain: float | None  # from the kill to the begin of the first window with plain's rate
     seconds_to_start: float  # from the new start to health
-    seconds_to_drafted: float  # from health to the begin of the first window with the rate before the kill
+    seconds_to_drafted: float | None  # from health to the begin of the first window with the rate before the kill
     failures: dict[str, int]
 
 
@@ -72,10 +72,10 @@ def rates(looks: Sequence[Look]) -> list[tuple[float, float]]:
     return [(began, (later - earlier) / (ended - began)) for (began, earlier), (ended, later) in pairs]
 
 
-def reached(looks: Sequence[Look], since: float, rate: float) -> float:
-    """Seconds from then to the begin of the first window with enough of that rate; negative if there is none."""
+def reached(looks: Sequence[Look], since: float, rate: float) -> float | None:
+    """Seconds from then to the beginning of the first window with enough of that rate; None if there is none."""
     found = (began - since for began, found in rates(looks) if began >= since and found >= ENOUGH * rate)
-    return next(found, -1.0)
+    return next(found, None)
 
 
 def mean_rate(looks: Sequence[Look], since: float, until: float) -> float:
@@ -110,7 +110,7 @@ async def under_load(
     return looks, (killed, started, healthy)
 
 
-async def run(live: Running, again: Callable[[], None], streams: int, times: Times) -> Told:
+async def run(live: Running, again: Callable[[], None], streams: int, times: Times) -> Recovery:
     """`again` starts a drafter where the old one was, and returns when it is healthy."""
     prompts = [prompt.text for prompt in load_prompts(PROMPTS)]
     options = RequestOptions(temperature=0.0, max_tokens=MAX_TOKENS, ignore_eos=True, seed=1)
@@ -122,20 +122,20 @@ async def run(live: Running, again: Callable[[], None], streams: int, times: Tim
     looks, moments = await under_load(live, felt, again, times)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    return told_of(looks, moments, times, streams, plain.tokens_per_second, felt)
+    return recovery_of(looks, moments, times, streams, plain.tokens_per_second, felt)
 
 
-def told_of(
+def recovery_of(
     looks: Sequence[Look],
     moments: tuple[float, float, float],  # killed, started, healthy
     times: Times,
     streams: int,
     plain: float,
     felt: Felt,
-) -> Told:
+) -> Recovery:
     killed, started, healthy = moments
     drafted, ended = mean_rate(looks, killed - times.drafted, killed), looks[-1][0]
-    return Told(
+    return Recovery(
         streams=streams,
         plain=plain,
         drafted=drafted,
@@ -148,7 +148,7 @@ def told_of(
     )
 
 
-def measure(services: Services, streams: int, times: Times) -> Told:
+def measure(services: Services, streams: int, times: Times) -> Recovery:
     (drafter,) = services.drafters
     patient = ProcessConfig(start_seconds=START_SECONDS)
     tenants = [PLAIN.as_tenant, DRAFTED.as_tenant]
@@ -162,16 +162,19 @@ def measure(services: Services, streams: int, times: Times) -> Told:
         return runner.run(run(live, again, streams, times))
 
 
-def show(told: Told) -> None:
-    print(
-        f"{told.streams} streams, tokens a second: plain {told.plain:.0f}, with a drafter {told.drafted:.0f}, ", end=""
-    )
-    print(f"without it at least {told.lowest:.0f} in any window, with a new one {told.again:.0f}")
-    print(f"streams failed                              {sum(told.failures.values()):6d}   wanted 0")
-    print(f"from the kill to plain's throughput         {told.seconds_to_plain:6.2f} s wanted 1")
-    print(f"from health to the throughput before        {told.seconds_to_drafted:6.2f} s wanted 5")
-    print(f"from the new start to health                {told.seconds_to_start:6.2f} s")
-    for text, count in told.failures.items():
+def in_seconds(value: float | None) -> str:
+    return "   never" if value is None else f"{value:6.2f} s"
+
+
+def show(recovery: Recovery) -> None:
+    print(f"{recovery.streams} streams, tokens a second: plain {recovery.plain:.0f}, ", end="")
+    print(f"with a drafter {recovery.drafted:.0f}, ", end="")
+    print(f"without it at least {recovery.lowest:.0f} in any window, with a new one {recovery.again:.0f}")
+    print(f"streams failed                              {sum(recovery.failures.values()):6d}   wanted 0")
+    print(f"from the kill to plain's throughput         {in_seconds(recovery.seconds_to_plain)} wanted 1")
+    print(f"from health to the throughput before        {in_seconds(recovery.seconds_to_drafted)} wanted 5")
+    print(f"from the new start to health                {recovery.seconds_to_start:6.2f} s")
+    for text, count in recovery.failures.items():
         print(f"  {count} streams: {text}")
 
 
@@ -185,10 +188,10 @@ def main() -> None:
     asked = parser.parse_args()
     times = Times(plain=asked.plain, drafted=asked.drafted, without=asked.without, again=asked.again)
     with tempfile.TemporaryDirectory() as folder:
-        told = measure(asked_services(asked, Path(folder), asked.streams), asked.streams, times)
-    show(told)
+        recovery = measure(asked_services(asked, Path(folder), asked.streams), asked.streams, times)
+    show(recovery)
     if asked.json:
-        asked.json.write_text(json.dumps(asdict(told)))
+        asked.json.write_text(json.dumps(asdict(recovery)))
 
 
 if __name__ == "__main__":
