@@ -84,11 +84,10 @@ def columns_of_first_groups(
     GROUPS: tl.constexpr,  # a power of two, at least num_groups and COUNT
     COUNT: tl.constexpr,
     GROUP: tl.constexpr,
-    SORT: tl.constexpr,
 ) -> tl.tensor:
     """[COUNT * GROUP]: columns of the tokens of the COUNT first groups, and of no token where there are fewer."""
     groups = tl.arange(0, GROUPS)
-    first = first_keys(tl.load(keys_ptr + groups, mask=groups < num_groups, other=NO_KEY), COUNT, SORT)
+    first = first_keys(tl.load(keys_ptr + groups, mask=groups < num_groups, other=NO_KEY), COUNT)
     columns = column_of(first) // GROUP * GROUP
     return tl.reshape(columns[:, None] + tl.arange(0, GROUP)[None, :], [COUNT * GROUP])
 

@@ -108,7 +108,6 @@ def _choose_kernel(
     NOISY: tl.constexpr,
     KEPT: tl.constexpr,
     OUTCOMES: tl.constexpr,
-    SORT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
     """One row: limits and law of the likeliest, outcomes = the best of (x - largest) / T + noise that are left."""
@@ -127,9 +126,9 @@ def _choose_kernel(
     total = tl.sum(tl.where(weights > 0, weights * tl.exp((tops - base) / temperature), 0.0), 0)
 
     num_groups = num_tiles * (TILE // GROUP)
-    columns = columns_of_first_groups(ranked_ptr + row * num_groups, num_groups, GROUPS, RANKED, GROUP, SORT)
+    columns = columns_of_first_groups(ranked_ptr + row * num_groups, num_groups, GROUPS, RANKED, GROUP)
     likely, _ = possible_logits(logits_ptr, target_ids_ptr, columns, vocab_size)
-    keys = first_keys(rank_key(likely, columns), RANKED, SORT)
+    keys = first_keys(rank_key(likely, columns), RANKED)
     columns = column_of(keys)
     known = columns < vocab_size
     token_ids = tl.load(target_ids_ptr + columns, mask=known, other=-1)
@@ -146,12 +145,12 @@ def _choose_kernel(
         with_noise = scores
         if kind != GREEDY:
             with_noise += noise_at(row_ptr, position, token_ids)
-        best = first_keys(rank_key(with_noise, columns), NOISY, SORT)
+        best = first_keys(rank_key(with_noise, columns), NOISY)
     else:
-        others = columns_of_first_groups(noisy_ptr + row * num_groups, num_groups, GROUPS, NOISY, GROUP, SORT)
+        others = columns_of_first_groups(noisy_ptr + row * num_groups, num_groups, GROUPS, NOISY, GROUP)
         other_logits, other_ids = possible_logits(logits_ptr, target_ids_ptr, others, vocab_size)
         other_scores = (other_logits - base) / temperature + noise_at(row_ptr, position, other_ids)
-        best = first_keys(rank_key(other_scores, others), NOISY, SORT)
+        best = first_keys(rank_key(other_scores, others), NOISY)
     places = tl.arange(0, NOISY)
     columns = column_of(best)
     possible = (value_of(best) > float("-inf")) & (columns < vocab_size)
@@ -190,5 +189,5 @@ def choose_drafts(
         GROUPS=max(triton.next_power_of_2(num_groups), drafting.num_ranked),
         RANKED=drafting.num_ranked, NOISY=max(LEAST_NOISY, triton.next_power_of_2(drafting.num_outcomes)),
         KEPT=drafting.num_kept, OUTCOMES=drafting.num_outcomes,
-        SORT=not triton.knobs.runtime.interpret, num_warps=8, **launch.overlap_options(),
+        num_warps=8, **launch.overlap_options(),
     )  # fmt: skip

@@ -118,7 +118,7 @@ BUILDS: dict[str, tuple[str, str, dict[str, Any], int]] = {
         "draft_choice:_choose_kernel",
         "*fp32 *i32 *i64 *i32 *i64 *i64 *fp32 *i32 *i64 i32 i32 i32",
         {"TILE": 1024, "GROUP": 32, "TILES": 16, "GROUPS": 64, "RANKED": 16, "NOISY": 16}
-        | {"KEPT": 16, "OUTCOMES": 9, "SORT": True, "OVERLAP": True},
+        | {"KEPT": 16, "OUTCOMES": 9, "OVERLAP": True},
         8,
     ),
     "merge": (
