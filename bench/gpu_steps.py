@@ -68,7 +68,7 @@ ON_CORES = "--drafter-device cpu --drafter-threads 4 --drafter-cores 8-11 --stre
 CONTROLLER = "--device cuda --widen 8b --minutes 2.5 --json build/gpu_check/controller.json"
 TRACED = f"--temperatures 0 --fan-out 0 --seconds 1.5 --trace {LOGS}/trace.json"
 LONE = "--streams 1 --proposers draft_model"
-ALL_LOADS = "--proposers draft_model,ngram --ahead-up-to 1 --drafter-options=--draft-step=separate"  # which compiles least
+ALL_LOADS = "--proposers draft_model,ngram --ahead-up-to 1 --drafter-options=--draft-step=separate"
 WIDE = "--draft-tokens 7 --fan-out 16 --drafter-options=--loop-steps=8"
 LOADS = "--streams 8,32,64 --proposers draft_model --fan-out 0"  # one GPU: nobody runs ahead of several streams
 TWO_GPUS = "--round-bits 4 --drafter-device cuda:1 --streams 1,32 --seconds 3"
