@@ -17,7 +17,7 @@ def check_plot(file: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ValueError("matplotlib is not installed; `pip install 'slipstream[eval]'`") from error
+        raise ValueError("matplotlib is not installed; `pip install '.[eval]'` in the repository brings it") from error
 
 
 def save_plot(evaluations: Sequence[Evaluation], file: Path) -> None:

@@ -68,7 +68,7 @@ class GrammarCompiler:
         except ModuleNotFoundError as error:
             raise InvalidRequest(
                 f"grammar is given, but this verifier runs without {error.name}; leave it out, or install "
-                "slipstream[grammar] there"
+                "it there (pip install '.[grammar]' in the repository)"
             ) from error
         except RuntimeError as error:  # how the library says that it cannot read a grammar
             raise InvalidRequest(f"grammar: {_LANGUAGES[grammar.kind]} is refused: {_reason(error)}") from error

@@ -84,7 +84,7 @@ def _require_library() -> None:
         import opentelemetry.sdk.trace  # noqa: F401
     except ImportError as error:
         raise ValueError(
-            f"otlp-endpoint is given, and {error.name} is not installed; pip install 'slipstream[otel]', "
+            f"otlp-endpoint is given, and {error.name} is not installed; pip install '.[otel]' in the repository, "
             "or leave the option out"
         ) from error
 

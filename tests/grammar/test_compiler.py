@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_refused_with_its_reason(
 
 def test_without_the_library_the_error_says_what_to_do(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xgrammar", None)
-    with pytest.raises(InvalidRequest, match=r"runs without xgrammar; leave it out, or install slipstream\[grammar\]"):
+    with pytest.raises(InvalidRequest, match=r"runs without xgrammar; leave it out, or install it there"):
         GrammarCompiler(tokenizer, 260, [EOS_TOKEN_ID]).compile(Grammar(REGEX, "a"))
 
 

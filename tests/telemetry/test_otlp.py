@@ -66,6 +66,6 @@ def test_base_and_whole_addresses_are_taken(endpoint: str) -> None:
 def test_a_missing_library_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(
-        ValueError, match=r"opentelemetry\.sdk\.trace is not installed; pip install 'slipstream\[otel\]'"
+        ValueError, match=r"opentelemetry\.sdk\.trace is not installed; pip install '\.\[otel\]' in the repository"
     ):
         otlp.check_endpoint("http://h:4318")
