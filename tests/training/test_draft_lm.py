@@ -37,7 +37,7 @@ def held_out(target: LlamaModel, frame: ChatFrame) -> HeldOut:
 def trained(target: LlamaModel, chats: Chats, held_out: HeldOut, settings: DraftSettings) -> list[Progress]:
     progress: list[Progress] = []
     training = DraftTraining(target, TOKENS, chats, settings)
-    assert slices.run(training, 60.0, held_out, progress.append, every=0.0)
+    assert slices.run(training, 600.0, held_out, progress.append, every=0.0)
     return progress
 
 
@@ -59,9 +59,9 @@ def test_a_training_in_slices_ends_where_one_without_does(
     target: LlamaModel, chats: Chats, held_out: HeldOut, tmp_path: Path
 ) -> None:
     whole = DraftTraining(target, TOKENS, chats, SETTINGS)
-    slices.run(whole, 60.0, held_out, lambda progress: None, every=60.0)
+    slices.run(whole, 600.0, held_out, lambda progress: None, every=600.0)
     num_slices, first = 0, DraftTraining(target, TOKENS, chats, SETTINGS)
-    while not slices.run(first, 0.0, held_out, lambda progress: None, every=60.0):  # no time: one step a slice
+    while not slices.run(first, 0.0, held_out, lambda progress: None, every=600.0):  # no time: one step a slice
         slices.save(first, tmp_path / "state")
         first = DraftTraining(target, TOKENS, chats, SETTINGS)
         slices.resume(first, tmp_path / "state")
@@ -81,7 +81,7 @@ def test_a_state_made_under_other_settings_is_refused(target: LlamaModel, chats:
 
 def test_embedding_and_head_stay_the_targets(target: LlamaModel, chats: Chats, held_out: HeldOut) -> None:
     training = DraftTraining(target, TOKENS, chats, SETTINGS)
-    slices.run(training, 60.0, held_out, lambda progress: None, every=60.0)
+    slices.run(training, 600.0, held_out, lambda progress: None, every=600.0)
     assert training.draft.head is not None
     assert torch.equal(training.draft.head, target.embedding[TOKENS])
     assert torch.equal(training.draft.embedding, target.embedding)

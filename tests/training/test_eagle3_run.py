@@ -36,8 +36,8 @@ def places(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pla
 def trained(places: Places) -> tuple[Acceptance, list[str]]:
     """Two slices, the first without time for more than a step."""
     said: list[str] = []
-    for seconds in (0.0, 60.0):
-        now = Slice(seconds=seconds, measure_every=60.0, say=said.append, progress=lambda progress: None)
+    for seconds in (0.0, 600.0):
+        now = Slice(seconds=seconds, measure_every=600.0, say=said.append, progress=lambda progress: None)
         acceptance = train_eagle3(places, CHAT, HEAD, CPU, now)
         assert (acceptance is None) == (seconds == 0.0)
     assert acceptance is not None
@@ -65,7 +65,7 @@ def test_training_goes_on_from_a_stored_head(
     places: Places, trained: tuple[Acceptance, list[str]], tmp_path: Path
 ) -> None:
     said: list[str] = []
-    now = Slice(seconds=60.0, measure_every=60.0, say=said.append, progress=lambda progress: None)
+    now = Slice(seconds=600.0, measure_every=600.0, say=said.append, progress=lambda progress: None)
     again = replace(places, run=tmp_path / "run", out=tmp_path / "again")
     settings = replace(HEAD, stored_vocab_size=0, draft_vocab_size=150, train_tokens=400, learning_rate=1e-9)
     assert train_eagle3(again, CHAT, settings, CPU, now, places.out) is not None
@@ -83,7 +83,7 @@ def test_a_head_of_other_features_is_not_gone_on_from(
     config = json.loads((other / "config.json").read_text())
     config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [0, 1, 2]
     (other / "config.json").write_text(json.dumps(config))
-    now = Slice(seconds=60.0, measure_every=60.0, say=print, progress=print)
+    now = Slice(seconds=600.0, measure_every=600.0, say=print, progress=print)
     with pytest.raises(ValueError, match=r"not as heads are trained here, .* states of layers \(2, 2, 1\)"):
         train_eagle3(replace(places, run=tmp_path / "run"), CHAT, HEAD, CPU, now, other)
 

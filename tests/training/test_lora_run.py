@@ -19,7 +19,7 @@ from tests.tiny_models import make_checkpoint, make_similar_checkpoint
 CPU = torch.device("cpu")
 CHAT = ChatSettings(chat_tokens=3200, length=100, batch=32)
 SETTINGS = LoraSettings(
-    rank=8, alpha=16.0, num_held_out=6, train_tokens=100 * 4 * 40, batch=4, learning_rate=5e-3, seed=1
+    rank=8, alpha=16.0, num_held_out=6, train_tokens=100 * 4 * 16, batch=4, learning_rate=5e-3, seed=1
 )
 
 

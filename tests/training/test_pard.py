@@ -23,7 +23,7 @@ TOKENS = torch.arange(0, 320)
 MASK = 319
 LENGTH = 48
 SETTINGS = PardSettings(
-    num_parallel=4, mask_token=MASK, train_tokens=80 * 4 * LENGTH, batch=4, loss_chunk=256, num_draft_tokens=4,
+    num_parallel=4, mask_token=MASK, train_tokens=45 * 4 * LENGTH, batch=4, loss_chunk=256, num_draft_tokens=4,
     learning_rate=1e-2,
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_the_loss_falls_and_later_tokens_of_held_out_answers_are_accepted_more(
     trained = training(target, chats)
     before = trained.acceptance(held_out)
     progress: list[Progress] = []
-    assert slices.run(trained, 60.0, held_out, progress.append, every=60.0)
+    assert slices.run(trained, 600.0, held_out, progress.append, every=600.0)
     after = trained.acceptance(held_out)
     assert progress[-1].loss < 0.8 * progress[0].loss
     assert before.per_position[0] == 1.0
@@ -89,8 +89,8 @@ def test_a_training_in_slices_ends_where_one_without_does(
 ) -> None:
     settings = replace(SETTINGS, train_tokens=4 * 4 * LENGTH)
     whole, part = training(target, chats, settings), training(target, chats, settings)
-    slices.run(whole, 60.0, held_out, lambda progress: None, every=60.0)
-    while not slices.run(part, 0.0, held_out, lambda progress: None, every=60.0):  # no time: one step a slice
+    slices.run(whole, 600.0, held_out, lambda progress: None, every=600.0)
+    while not slices.run(part, 0.0, held_out, lambda progress: None, every=600.0):  # no time: one step a slice
         slices.save(part, tmp_path / "state")
         part = training(target, chats, settings)
         slices.resume(part, tmp_path / "state")

@@ -28,7 +28,7 @@ SETTINGS = PardSettings(
 
 
 def a_slice(seconds: float, said: list[str]) -> Slice:
-    return Slice(seconds=seconds, measure_every=60.0, say=said.append, progress=lambda progress: None)
+    return Slice(seconds=seconds, measure_every=600.0, say=said.append, progress=lambda progress: None)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def trained(places: Places) -> Acceptance:
     """Two slices: one without time for more than a step, one that ends."""
     said: list[str] = []
     assert train_pard(places, CHAT, SETTINGS, CPU, a_slice(0.0, said), None) is None
-    acceptance = train_pard(places, CHAT, SETTINGS, CPU, a_slice(60.0, said), None)
+    acceptance = train_pard(places, CHAT, SETTINGS, CPU, a_slice(600.0, said), None)
     starts = [line.split(",")[0] for line in said if line.startswith("before this slice")]
     assert starts == ["before this slice: step 0", "before this slice: step 1"]
     assert acceptance is not None
@@ -75,7 +75,7 @@ def test_training_goes_on_from_a_stored_draft_in_its_vocabulary(
     said: list[str] = []
     settings = PardSettings(**{name: getattr(SETTINGS, name) for name in ("mask_token", "num_parallel")}, batch=4,
                             train_tokens=480, learning_rate=1e-9, num_draft_tokens=3)  # fmt: skip
-    assert train_pard(onward, CHAT, settings, CPU, a_slice(60.0, said), places.out) is not None
+    assert train_pard(onward, CHAT, settings, CPU, a_slice(600.0, said), places.out) is not None
     before, after = draft_tokens(places.out), draft_tokens(onward.out)
     assert before is not None
     assert after is not None
@@ -89,4 +89,4 @@ def test_training_goes_on_from_a_stored_draft_in_its_vocabulary(
 
 def test_a_folder_that_is_no_draft_is_refused(places: Places) -> None:
     with pytest.raises(ValueError, match="names no vocabulary"):
-        train_pard(places, CHAT, SETTINGS, CPU, a_slice(60.0, []), places.target)
+        train_pard(places, CHAT, SETTINGS, CPU, a_slice(600.0, []), places.target)
