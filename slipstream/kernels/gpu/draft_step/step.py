@@ -179,8 +179,11 @@ def launch_phase(
 
 
 def build_phases(rows: Rows, weights: Weights, cache: Cache, scratch: Scratch, all_sizes: Sequence[Sizes]) -> None:
-    """Compiles what steps of such sizes launch, side by side: one after another they would take the start's time."""
-    with ThreadPoolExecutor(MOST_BUILDS) as executor, triton.AsyncCompileMode(executor):
+    """Compiles what steps of such sizes launch, side by side: one after another they would take the start's time.
+
+    What fails is told when it is launched; an error here would leave Triton in this mode.
+    """
+    with ThreadPoolExecutor(MOST_BUILDS) as executor, triton.AsyncCompileMode(executor, ignore_errors=True):
         for sizes in all_sizes:
             for phase in Phase:
                 _phase_kernel.warmup(
