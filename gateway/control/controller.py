@@ -96,9 +96,11 @@ class Controller:
         self._count_pass(group, member)
 
     def note_drafts(self, proposer: str, *, draft_us: int, wire_us: int, num_draft_tokens: int) -> None:
-        num_sequences = max(1, round(sum(group.num_elsewhere for group in self.groups.values())))
         self.draft_times[proposer].note(
-            draft_us=draft_us, wire_us=wire_us, num_draft_tokens=num_draft_tokens, num_sequences=num_sequences
+            draft_us=draft_us,
+            wire_us=wire_us,
+            num_draft_tokens=num_draft_tokens,
+            num_sequences=max(1, self._pace.num_asked),
         )
 
     def note_trial(self, kind: Kind, trial: Trial) -> None:
@@ -155,7 +157,7 @@ class Controller:
             group.probe_passes += 1
             if group.probe_passes >= PROBE_PASSES:
                 self._end_probe(group)
-        elif self._may_try and _may_probe(group) and group.probing.is_due():
+        elif _may_probe(group) and group.probing.is_due() and self._may_try:
             self._begin_probe(group, self._silent(group))
         if group.prober is None and group.passes >= max(DECIDE_PASSES, 2 * len(group.members)):
             self.reconsider(group)

@@ -20,12 +20,13 @@ class Pace:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.step_times = StepTimes()
         self.num_running = 0
+        self.num_asked = 0  # sequences that a drafter elsewhere was asked for, in the last whole step
         self._tokens_each = Rate(0.98, 1.0)  # of a step, for each sequence that runs; prompts included
         self._clock = clock
         self._step: StepReport | None = None  # the last one: all commits of a step come with the same report
         self._seconds = 0.0  # it took
         self._drafting = 0.0  # for so long drafters elsewhere were at work meanwhile, as they told
-        self._asked = False  # one of them was
+        self._asked = 0  # so many of its sequences were to be drafted for
         self._came: float | None = None  # when; None: nothing runs since
 
     def note(self, commit: Commit, step: StepReport, asked: Asked) -> bool:
@@ -35,7 +36,7 @@ class Pace:
             self._end_step()
             self._begin_step(commit, step)
         self._drafting = max(self._drafting, asked.seconds)
-        self._asked |= bool(asked.proposers) and commit.proposer != NGRAM  # beside n-grams it may have rested
+        self._asked += bool(asked.proposers) and commit.proposer != NGRAM  # beside n-grams it may have rested
         return is_new
 
     def note_idle(self) -> None:
@@ -52,12 +53,12 @@ class Pace:
         between = 0.0 if self._came is None else now - self._came - waited - own
         self._seconds = own + min(max(0.0, between), own)
         self._came = now if step.num_running else None
-        self._step, self._drafting, self._asked = step, 0.0, False
+        self._step, self._drafting, self._asked = step, 0.0, 0
         self._tokens_each.add(step.num_tokens / max(1, step.num_running))
         self.num_running = step.num_running
 
     def _end_step(self) -> None:
-        step = self._step
+        step, self.num_asked = self._step, self._asked
         if step is not None and step.step_us:
             told = None if self._asked and not self._drafting else self._drafting
             self.step_times.note(step.num_tokens, self._seconds, num_running=max(1, step.num_running), drafting=told)

@@ -93,3 +93,10 @@ def test_time_of_drafts_that_were_dropped_is_told_late_and_costs_all_the_same() 
         passes.come(1, between=0.015, drafting=0.030)
     assert passes.pace.step_times.price(4).mean == pytest.approx(1.5, abs=0.2)
     assert passes.seconds() == pytest.approx(0.020, abs=0.002)
+
+
+def test_sequences_that_a_drafter_works_for_are_counted_step_by_step() -> None:
+    passes = Passes()
+    for drafting, expected in ((None, 0), (0.010, 4), (None, 0)):
+        passes.come(2, drafting=drafting)
+        assert passes.pace.num_asked == expected
