@@ -6,6 +6,8 @@ before they wait (draft_step/attend.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
@@ -34,10 +36,10 @@ def _place_loop_kernel(
     token_tables_ptr: tl.tensor,  # [num_tokens, max_blocks]
     new_tables_ptr: tl.tensor,  # [num_rows, max_blocks]
     new_last_ptr: tl.tensor,  # [num_rows]
-    positions_ptr: tl.tensor,  # [num_steps, num_rows]
-    contexts_ptr: tl.tensor,  # [num_steps, num_rows]
+    positions_ptr: tl.tensor,  # [num_steps, width]
+    contexts_ptr: tl.tensor,  # [num_steps, width]
     num_tokens: int,
-    num_rows: int,
+    width: int,  # at least the rows
     max_blocks: int,
     num_steps: int,
     STEPS: tl.constexpr,
@@ -58,8 +60,8 @@ def _place_loop_kernel(
         steps = tl.arange(0, STEPS)
         positions = tl.load(context_lens_ptr + last).to(tl.int64) + steps
         contexts = tl.where(steps < tl.load(num_steps_ptr + row), positions, 0)
-        tl.store(positions_ptr + steps * num_rows + row, positions, mask=steps < num_steps)
-        tl.store(contexts_ptr + steps * num_rows + row, contexts, mask=steps < num_steps)
+        tl.store(positions_ptr + steps * width + row, positions, mask=steps < num_steps)
+        tl.store(contexts_ptr + steps * width + row, contexts, mask=steps < num_steps)
         _copy_table(tables_ptr + row * max_blocks, new_tables_ptr + row * max_blocks, max_blocks, BLOCK)
 
 
@@ -67,12 +69,13 @@ def place_loop(words: LoopWords, num_steps: int) -> LoopPlaces:
     (num_tokens,), (num_rows, max_blocks) = words.token_ids.shape, words.block_tables.shape
     assert words.block_tables.is_contiguous()
     shapes = [(num_tokens,), (num_tokens,), (num_tokens, max_blocks), (num_rows, max_blocks), (num_rows,)]
-    shapes += [(num_steps, num_rows)] * 2
+    width = num_rows + num_rows % 2  # a step's part begins at 16 bytes: kernels are built for where pointers lie
+    shapes += [(num_steps, width)] * 2
     places = LoopPlaces(*(words.token_ids.new_empty(shape, dtype=torch.int64) for shape in shapes))
     _place_loop_kernel[(num_tokens + num_rows,)](
         words.token_ids, words.context_lens, words.token_rows, words.last_tokens, words.num_steps, words.block_tables,
         places.token_ids, places.context_lens, places.token_tables, places.block_tables, places.last_tokens,
-        places.positions, places.contexts, num_tokens, num_rows, max_blocks, num_steps,
+        places.positions, places.contexts, num_tokens, width, max_blocks, num_steps,
         STEPS=triton.next_power_of_2(num_steps), BLOCK=128, num_warps=2,
     )  # fmt: skip
-    return places
+    return replace(places, positions=places.positions[:, :num_rows], contexts=places.contexts[:, :num_rows])
