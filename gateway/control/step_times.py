@@ -67,9 +67,17 @@ class Curve:
         key = int(_BUCKETS_PER_DOUBLING * math.log2(num_tokens))
         tokens, times = self._buckets.setdefault(key, (Mean(), Mean()))
         is_first = not times.count
+        if not is_first:
+            self._shift(times, 1 + weight * _LEAST_WEIGHT * (min(seconds / times.value, _OUTLIER) - 1))
         tokens.add(num_tokens, 1.0 if is_first else weight)
         times.add(seconds, 1.0 if is_first else weight)
         self._points = None
+
+    def _shift(self, measured: Mean, factor: float) -> None:
+        """A machine that becomes slower does so for all: else what is not measured now would look as it did."""
+        for _, times in self._buckets.values():
+            if times is not measured:
+                times.value *= factor
 
     def seconds(self, num_tokens: float) -> float:
         if self._points is None:

@@ -42,6 +42,11 @@ def test_the_newest_measurements_count_most() -> None:
     assert times.seconds(4) == pytest.approx(0.030, abs=0.001)
 
 
+def test_a_machine_that_becomes_slower_does_so_for_what_is_not_measured_now_too() -> None:
+    times = measured(*[(4, 0.010), (16, 0.020)] * 50, *[(4, 0.030)] * 200)
+    assert times.seconds(16) == pytest.approx(0.060, rel=0.15)
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 512), st.floats(1e-4, 1.0)), min_size=1, max_size=30))
 def test_more_tokens_never_take_less_time(points: list[tuple[int, float]]) -> None:
