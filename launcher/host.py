@@ -34,7 +34,7 @@ from verifier_svc.service import verifier_part
 
 NAME: Final = "verifier+drafter"
 
-ON_ONE_GPU: Final = ("--most-ahead", "1", "--most-drafted", "36")  # of the drafter, unless it is told otherwise
+ON_ONE_GPU: Final = ("--most-ahead", "1", "--most-drafted", "12")  # of the drafter, unless it is told otherwise
 ASKED: Final = {"--hand-over": True, "--no-hand-over": False}
 
 ConfigT = TypeVar("ConfigT")

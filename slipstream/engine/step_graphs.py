@@ -66,21 +66,26 @@ class StepGraphs(ModelRunner):
 
     @torch.inference_mode()
     def prepare(self) -> None:
-        """Captures the steps of every bucket, the largest first: the others then find their memory in its."""
-        for bucket in reversed(self._buckets):
-            if self._capture.is_full:
-                break
-            for tapped in (False, True) if self.feature_tap else (False,):
-                self._prepare(bucket, tapped)
+        """Captures the steps of every bucket, the largest first: the others then find their memory in its.
+
+        Steps that check laws come last: without room for them they are captured when they are first wanted.
+        """
+        buckets = list(reversed(self._buckets))
+        for needs in (Needs.MATCH, Needs.LAWS):
+            for bucket in buckets:
+                if self._capture.is_full:
+                    break
+                for tapped in (False, True) if self.feature_tap else (False,):
+                    self._prepare(bucket, tapped, needs)
         self._buckets = sorted({*(bucket for bucket, _ in self._passes), *(bucket for bucket, *_ in self._steps)})
         _LOG.info("captured %d graphs in %d MiB", self.num_graphs, self._capture.num_bytes >> 20)
 
-    def _prepare(self, bucket: Bucket, tapped: bool) -> None:
+    def _prepare(self, bucket: Bucket, tapped: bool, needs: Needs) -> None:
         if self._in_one:
-            self._step(bucket, tapped, Needs.MATCH)
+            self._step(bucket, tapped, needs)
         else:
             self._pass(bucket, tapped)
-            self._verification(bucket, Needs.MATCH)
+            self._verification(bucket, needs)
 
     @property
     def num_graphs(self) -> int:

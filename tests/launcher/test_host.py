@@ -17,8 +17,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     "devices, given, expected",
     [
-        (("cuda", "cuda"), (), (1, 36)),
-        (("cuda", "cuda"), ("--most-ahead", "8"), (8, 36)),
+        (("cuda", "cuda"), (), (1, 12)),
+        (("cuda", "cuda"), ("--most-ahead", "8"), (8, 12)),
         (("cuda:0", "cuda:1"), (), (MANY, MANY)),
         (("cpu", "cpu"), (), (MANY, MANY)),
     ],
