@@ -207,7 +207,7 @@ class Controller:
         drafting = PROBE_TOKENS * self.draft_times[group.probed].seconds_per_token(load.other_sequences + 1)
         longer = self.step_times.price(load.num_running).mean * max(0.0, drafting - load.other_drafting)
         promised = {option.way: option.goodput for option in group.decision.options}
-        own = 1 - promised.get((group.probed,), 0.0) / max(promised.values()) if promised else 0.0
+        own = 1 - promised.get((group.probed,), 0.0) / max(promised.values()) if any(promised.values()) else 0.0
         return longer / (self.step_times.seconds(rows, load.num_running) + longer) + own / load.num_running
 
     def _load(self, group: Group) -> Load:

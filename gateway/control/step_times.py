@@ -22,7 +22,7 @@ _BUCKETS_PER_DOUBLING: Final = 8
 _LEAST_WEIGHT: Final = 0.05  # of the newest measurement in a mean
 _BUSY_WEIGHT: Final = 0.3  # of one with drafting, beside one without
 _GENTLE: Final = 0.25  # of proportional growth, where one number of tokens was measured only
-_OUTLIER: Final = 2.0  # times what was expected; a stall counts for no more
+_OUTLIER: Final = 2.0  # times what was expected; a stall counts for no more, a price that was too high for no less
 _LONE_SPREAD: Final = 0.1  # of the price: its drafter mostly works while it waits
 _CROWD_SPREAD: Final = 1.0
 _NOISE: Final = 0.1  # spread of passes, as a share, before it was measured
@@ -64,6 +64,8 @@ class Curve:
         return bool(self._buckets)
 
     def note(self, num_tokens: int, seconds: float, weight: float = 1.0) -> None:
+        if seconds <= 0:
+            return  # a clock that has not moved says nothing
         key = int(_BUCKETS_PER_DOUBLING * math.log2(num_tokens))
         tokens, times = self._buckets.setdefault(key, (Mean(), Mean()))
         is_first = not times.count
@@ -102,7 +104,7 @@ class StepTimes:
 
         It tells the time of what it dropped, too, but with the next drafts that it has.
         """
-        if num_tokens < 1:
+        if num_tokens < 1 or seconds <= 0:
             return
         load = magnitude(num_running)
         is_new = load not in self._curves
@@ -118,7 +120,7 @@ class StepTimes:
         if drafting:
             longer = seconds - expected + self._untold
             price.note(drafting, longer, self._noise_share * expected)
-            seconds = max(0.0, expected + longer - price.mean * drafting)
+            seconds = max(expected / _OUTLIER, expected + longer - price.mean * drafting)
         else:
             self._noise.add(abs(seconds / expected - 1))
         self._untold = 0.0

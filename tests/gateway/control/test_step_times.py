@@ -56,9 +56,45 @@ def test_more_tokens_never_take_less_time(points: list[tuple[int, float]]) -> No
     assert min(curve) > 0
 
 
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 500),
+            st.floats(0, 10),
+            st.integers(1, 64),
+            st.one_of(st.none(), st.just(0.0), st.floats(0, 10)),
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_is_measured_a_pass_takes_some_time(notes: list[tuple[int, float, int, float | None]]) -> None:
+    times = StepTimes()
+    times.note(1, 0.010)
+    for num_tokens, seconds, num_running, drafting in notes:
+        times.note(num_tokens, seconds, num_running=num_running, drafting=drafting)
+    assert all(times.seconds(n, running) > 0 for n in (1, 9, 400) for running in (1, 8, 64))
+
+
+def test_a_pass_that_its_drafter_seems_to_fill_leaves_times_that_can_be_compared() -> None:
+    times = measured((4, 0.010))
+    for _ in range(200):
+        times.note(4, 0.010, drafting=0.010)
+        times.note(16, 0.001, drafting=0.100)
+        times.note(16, 0.010)
+    assert times.seconds(16) > 0
+
+
 def test_a_step_without_tokens_says_nothing() -> None:
     times = measured((0, 1.0))
     assert not times.known
+
+
+def test_a_draft_that_took_no_time_says_nothing_about_the_next() -> None:
+    times = DraftTimes()
+    for draft_us in (0, 1000):
+        times.note(draft_us=draft_us, wire_us=0, num_draft_tokens=1)
+    assert times.seconds_per_token() == pytest.approx(0.001)
 
 
 def test_what_was_pushed_ahead_of_need_says_nothing_about_the_round_trip() -> None:
