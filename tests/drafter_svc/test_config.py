@@ -10,7 +10,7 @@ import pytest
 from drafter_svc.config import AdapterSettings, DrafterConfig, default_max_rows
 from slipstream.config import EngineConfig
 
-ENGINE = EngineConfig(model=Path(__file__), max_num_batched_tokens=32)
+ENGINE = EngineConfig(model=Path(__file__).parent, max_num_batched_tokens=32)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_the_state_before_is_still_there(tmp_path: Path, monkeypatch: pytest.Mon
     made = TrainingState(7, {"a": torch.ones(3)}, {"a": torch.ones(3)}, {"batch": 4})
     save_state(made, tmp_path / "state")
     with monkeypatch.context() as patched:
-        patched.setattr(state, "save_file", full)
+        patched.setattr(state, "save_weights", full)
         with pytest.raises(OSError, match="No space left"):
             save_state(made, tmp_path / "state")
     assert load_state(tmp_path / "state", {"batch": 4}) is not None

@@ -137,7 +137,7 @@ def bracket(
     enough = tl.where(by_weight, surely <= limit, surely >= limit) | (slots == PIVOTS - 1)
     short = tl.where(by_weight, hardly_before > limit, hardly_before < limit)
     high = tl.min(
-        tl.where(enough, _between(before, here, surely_before, surely, limit, SLACK + slots * 0.0), float("inf")), 0
+        tl.where(enough, _between(before, here, surely_before, surely, limit, slots * 0.0 + SLACK), float("inf")), 0
     )
     low = tl.max(tl.where(short, _between(before, here, hardly_before, hardly, limit, slots * 0.0 - SLACK), 0.0), 0)
     within = tl.min(tl.where(enough & (here >= high), amount, float("inf")), 0)  # at most, for top-k

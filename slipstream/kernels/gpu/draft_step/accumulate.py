@@ -38,7 +38,7 @@ def load_output(weights: Weights, layer: tl.tensor, tile: tl.tensor, SIZES: tl.c
     DEPTH: tl.constexpr = SIZES.heads * SIZES.head_dim
     head, column = _output_tile(tile, SIZES)
     depth = head * SIZES.head_dim + tl.arange(0, SIZES.head_dim)
-    inside = (column < SIZES.hidden) & (head < SIZES.heads)
+    inside = (column < SIZES.hidden) & (head + tl.zeros_like(column) < SIZES.heads)
     weight_ptr = weights.output + layer.to(tl.int64) * SIZES.hidden * DEPTH
     return tl.load(weight_ptr + column[None, :] * DEPTH + depth[:, None], mask=inside[None, :], other=0.0)
 
