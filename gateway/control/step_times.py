@@ -25,6 +25,7 @@ _GENTLE: Final = 0.25  # of proportional growth, where one number of tokens was 
 _OUTLIER: Final = 2.0  # times what was expected; a stall counts for no more, a price that was too high for no less
 _LONE_SPREAD: Final = 0.1  # of the price: its drafter mostly works while it waits
 _CROWD_SPREAD: Final = 1.0
+_SHORTEST: Final = 1e-6  # seconds of a pass that says anything
 _NOISE: Final = 0.1  # spread of passes, as a share, before it was measured
 
 Point = tuple[float, float]  # tokens, seconds
@@ -104,7 +105,7 @@ class StepTimes:
 
         It tells the time of what it dropped, too, but with the next drafts that it has.
         """
-        if num_tokens < 1 or seconds <= 0:
+        if num_tokens < 1 or seconds < _SHORTEST:
             return
         load = magnitude(num_running)
         is_new = load not in self._curves
