@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.gpu_check import pack, run
 from bench.gpu_steps import LOGS, STEPS, Step
+from tests.launcher.process_table import gone
 
 SLEEPS = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
 
@@ -20,8 +21,7 @@ def test_a_step_that_takes_too_long_ends_with_what_it_started(tmp_path: Path) ->
     assert ended.startswith("slow: over 4 s")
     assert time.monotonic() - start < 30
     child = int((tmp_path / "slow.log").read_text())
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert gone(child)
 
 
 def test_how_a_step_ended_is_told_and_its_log_is_packed(tmp_path: Path) -> None:
