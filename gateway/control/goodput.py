@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
 from gateway.control.step_times import StepTimes
+
+_HARDLY: Final = 0.01  # of goodput; what is between is not measured so well
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,19 +77,19 @@ class Load:
 
 def goodput(sources: Sequence[Source], num_draft_tokens: int, load: Load, times: StepTimes) -> float:
     """Tokens per second over all sequences; the first source that has drafts is used in each pass."""
-    accepted, checked, reached, drafting = 0.0, 0.0, 1.0, load.other_drafting
-    turns = []
+    accepted, reached, drafting = 0.0, 1.0, load.other_drafting
+    turns, checked = [], []
     for source in sources:
         served = reached * source.served
         accepted += served * source.expected_accepted(num_draft_tokens)
-        checked += served * num_draft_tokens * source.filled
+        checked.append((served, num_draft_tokens * source.filled))
         if source.is_elsewhere:
             busy = min(1.0, reached * load.num_sequences)  # share of passes in which it has to draft for any of them
             drafting += load.share * busy * num_draft_tokens * source.draft_seconds
         turns.append((source, reached))
         reached -= served
-    rows = load.other_rows + load.num_sequences * (1 + checked)
-    verify = times.seconds(rows, load.num_running) + times.price(load.num_running).cautious * drafting
+    step = _step_seconds([*checked, (reached, 0.0)], load, times)
+    verify = step + times.price(load.num_running).cautious * drafting
     pace = verify + sum(turn * _lag(source, num_draft_tokens, verify, is_lone=load.is_lone) for source, turn in turns)
     return (load.other_tokens + load.num_sequences * (1 + accepted)) / pace
 
@@ -94,9 +97,13 @@ def goodput(sources: Sequence[Source], num_draft_tokens: int, load: Load, times:
 def best_num_tokens(
     sources: Sequence[Source], lowest: int, highest: int, load: Load, times: StepTimes
 ) -> tuple[int, float]:
-    """The K of most goodput, the smallest of equals, and that goodput."""
+    """The smallest K that promises hardly less than the best, and its goodput.
+
+    The last tokens gain least and hang on what is known worst, how a step with them grows; and all others pay for them.
+    """
     scored = [(k, goodput(sources, k, load, times)) for k in range(lowest, highest + 1)]
-    return max(scored, key=lambda pair: (pair[1], -pair[0]))
+    least = max(promised for _, promised in scored) / (1 + _HARDLY)
+    return next(pair for pair in scored if pair[1] >= least)
 
 
 def best_fan_out(most: int, num_draft_tokens: int, source: Source, verify_seconds: float) -> int:
@@ -104,6 +111,18 @@ def best_fan_out(most: int, num_draft_tokens: int, source: Source, verify_second
     needed = 2 * num_draft_tokens * source.draft_seconds + source.round_trip
     share = 1.0 if needed <= verify_seconds else verify_seconds / needed
     return max(min(1, most), round(most * share))
+
+
+def _step_seconds(checked: Sequence[tuple[float, float]], load: Load, times: StepTimes) -> float:
+    """`checked`: shares of a sequence's passes, and how many draft tokens they check.
+
+    Of many sequences each step has about the mean. One alone has now none and now all of K, and a few tokens more may
+    cost nothing up to a number at which they begin to.
+    """
+    if load.num_sequences == 1:
+        return sum(share * times.seconds(load.other_rows + 1 + k, load.num_running) for share, k in checked)
+    mean = sum(share * k for share, k in checked)
+    return times.seconds(load.other_rows + load.num_sequences * (1 + mean), load.num_running)
 
 
 def _lag(source: Source, num_draft_tokens: int, verify: float, *, is_lone: bool) -> float:

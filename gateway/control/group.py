@@ -67,11 +67,14 @@ class Group:
 
 
 def load_beside(group: Group, groups: Collection[Group], num_running: int, times: Mapping[str, DraftTimes]) -> Load:
-    """What runs besides: other groups as they were of late, and what other gateways sent as plain sequences."""
-    running = max(1, num_running)
-    own = max(1, min(len(group.members), running))
+    """What runs besides: other groups as they were of late, and what other gateways sent as plain sequences.
+
+    A step of one sequence with more of them open is the first of a burst; what pays for a lone one is not begun then.
+    """
     others = [other for other in groups if other is not group and other.members]
     sizes = [len(other.members) for other in others]
+    running = num_running if num_running > 1 else max(1, len(group.members) + sum(sizes))
+    own = max(1, min(len(group.members), running))
     unknown = max(0, running - own - sum(sizes))
     drafted = sum(other.num_elsewhere for other in others)
     return Load(

@@ -166,8 +166,12 @@ class DraftTimes:
 
 
 def magnitude(num_running: float) -> int:
-    """Load counts as another when it doubles or halves."""
-    return int(num_running).bit_length()
+    """Load counts as another when it doubles or halves.
+
+    Powers of two, which most loads are bounded by, lie amid theirs: one request that ends before the next one begins is
+    no other load.
+    """
+    return round(math.log2(max(1.0, num_running)))
 
 
 def _nearest(known: Collection[int], num_running: float) -> int:

@@ -26,6 +26,14 @@ def proportional(seconds: float = 0.01) -> StepTimes:
     return times
 
 
+def stepped() -> StepTimes:
+    """Up to four tokens cost as much as one, eight twice as much: a number of tokens that ends a kernel's tile."""
+    times = StepTimes()
+    for num_tokens, seconds in ((1, 0.01), (4, 0.01), (8, 0.02), (64, 0.02)):
+        times.note(num_tokens, seconds)
+    return times
+
+
 def source(rate: float = 0.8, hit: float = 1.0, **fields: float) -> Source:
     return Source(acceptance=(rate,) * 16, hit=hit, **fields)
 
@@ -62,7 +70,11 @@ def test_the_second_proposer_has_the_passes_that_the_first_leaves() -> None:
 
 
 def test_where_tokens_are_free_more_drafts_are_better() -> None:
-    assert best_num_tokens([source(0.8)], 1, 16, LONE, flat())[0] == 16
+    assert best_num_tokens([source(0.9)], 1, 16, LONE, flat())[0] == 16
+
+
+def test_tokens_that_promise_hardly_anything_are_not_drafted() -> None:
+    assert best_num_tokens([source(0.5)], 1, 16, LONE, flat())[0] == 6
 
 
 def test_where_every_token_costs_as_much_as_it_could_give_the_fewest_are_best() -> None:
@@ -70,6 +82,12 @@ def test_where_every_token_costs_as_much_as_it_could_give_the_fewest_are_best() 
     chosen, promised = best_num_tokens([source(0.8)], 1, 16, busy, proportional())
     assert chosen == 1
     assert promised < goodput((), 0, busy, proportional())
+
+
+def test_a_lone_sequence_pays_for_all_tokens_of_the_passes_that_have_drafts() -> None:
+    rare = source(0.5, hit=0.25)  # on average it checks two tokens of a pass with seven drafts, which would be free
+    assert goodput([rare], 7, LONE, stepped()) == pytest.approx((1 + 0.25 * 127 / 128) / (0.75 * 0.01 + 0.25 * 0.02))
+    assert best_num_tokens([rare], 1, 7, LONE, stepped())[0] == 3
 
 
 def test_the_rest_of_the_step_dilutes_what_a_tenant_can_gain() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.control.step_times import DraftTimes, StepTimes
+from gateway.control.step_times import DraftTimes, StepTimes, magnitude
 
 
 def measured(*points: tuple[int, float]) -> StepTimes:
@@ -103,3 +103,9 @@ def test_what_was_pushed_ahead_of_need_says_nothing_about_the_round_trip() -> No
     times.note(draft_us=4000, wire_us=500, num_draft_tokens=4)
     assert times.seconds_per_token() == pytest.approx(0.001)
     assert times.round_trip == pytest.approx(0.0005)
+
+
+@pytest.mark.parametrize("most", [4, 16, 64])
+def test_a_load_whose_next_request_has_not_begun_yet_is_no_other_load(most: int) -> None:
+    assert magnitude(most - 1) == magnitude(most) == magnitude(most + 1)
+    assert magnitude(most / 2) < magnitude(most) < magnitude(2 * most)
