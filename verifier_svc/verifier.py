@@ -20,6 +20,7 @@ from verifier_svc.admission import Served
 from verifier_svc.beside import TakeCommits
 from verifier_svc.feature_outbox import FeatureOutbox
 from verifier_svc.guide import NAME as GRAMMAR
+from verifier_svc.held_outputs import HeldOutputs
 from verifier_svc.lookahead import Ahead, Lookahead, Running
 from verifier_svc.meanwhile import HANDS_OFF_SECONDS, Send, TakeIn, take_in_nothing, undisturbed
 from verifier_svc.messages import Close, Event, GrammarCompiled, Refuse, StreamEnded, StreamOutput
@@ -63,14 +64,10 @@ class Verifier:
         self._scheduler = scheduler
         self._clock = clock
         self._timeline = timeline
-        self._send: Send | None = None
+        self._held = HeldOutputs(self._outputs)
         self._take_in: TakeIn = take_in_nothing
-        self._hand_over: TakeCommits | None = None
         self._lookahead = Lookahead(runner, scheduler, timeline) if launches_ahead and runner.can_follow else None
         self._ahead: Running | None = None  # launched behind the last step
-        self._unsent: StepOutcome | None = None  # of the last step, until the next one is launched
-        self._holds_unsent = False  # also while drafts are waited for
-        self._unheard: Sequence[PassOutcome] = ()  # of the last step, by a drafter in this process
 
     def handle(self, event: Event) -> None:
         """Takes in one message. An error in it ends the sequence it concerns and nothing else."""
@@ -106,7 +103,7 @@ class Verifier:
         interpreter from the thread that a GPU is waiting for; and drafts that come during a step, which `take_in` hands
         to this verifier until a given time, would have to be taken in when it is over.
         """
-        self._send, self._take_in = send, take_in
+        self._held.send, self._take_in = send, take_in
 
     def hand_over_commits(self, take_commits: TakeCommits) -> None:
         """From now on a drafter in this process hears of commits before anyone else.
@@ -114,10 +111,10 @@ class Verifier:
         Before it is waited for, if the next step waits for its drafts; else when that is launched, for what the drafter
         then does would take the interpreter from this thread.
         """
-        self._hand_over = take_commits
+        self._held.hand_over = take_commits
 
     def next_wake(self) -> float | None:
-        if self._ahead is not None or (self._unsent is not None and not self._holds_unsent):
+        if self._ahead is not None or self._held.is_due:
             return self._clock()
         wake = min(next_start(self.sequences.all), self.sequences.next_deadline)
         return None if wake == math.inf else wake
@@ -127,32 +124,28 @@ class Verifier:
         self.sequences.expire(started)
         if self._ahead is None and started < next_start(self.sequences.all):
             self._note_hits()
-            self._hand_over_last(waits=len(self.sequences.all) > 0)
-            self._holds_unsent = self._unsent is not None and self._drafts_come_beside
-            if self._holds_unsent:
+            self._held.tell_drafter(waits=len(self.sequences.all) > 0)
+            if self._held.waits_with(self.sequences.all):
                 return None
-            self._send_last()
+            self._held.tell()
             return self._outputs(StepOutcome(features=self._features.take(self.sequences.all)))
         running, self._ahead = self._ahead or self._start(started), None
         launched = self._clock()
-        self._send_last()
+        self._held.tell()
         ahead = self._launch_ahead(running.passes)
         verdicts = running.finish()
         verify_seconds = self._clock() - launched
         with self._timeline.span("schedule", "commit"):
             scores = take_scores(running.passes, running.read_scores())
             settled = self._settle(running.passes, verdicts)
-            self._unheard = settled
-            if self._send is None and next_start(self.sequences.all) <= self._clock():
-                self._hand_over_last(waits=False)  # else before the next step, or once it is launched
+            self._held.note_settled(settled)
+            if self._held.send is None and next_start(self.sequences.all) <= self._clock():
+                self._held.tell_drafter(waits=False)  # else before the next step, or once it is launched
             outcome = StepOutcome(settled, scores, self._features.take(self.sequences.all))
         if ahead is not None:
             self._ahead = ahead.after(running.passes, verdicts, self._clock())
         outcome.work = StepWork(running.passes, self._clock() - started, verify_seconds)
-        if self._send is None:
-            return self._outputs(outcome)
-        self._unsent = outcome
-        return None
+        return self._held.keep(outcome)
 
     def _start(self, now: float) -> Running:
         """Schedules and launches a step."""
@@ -164,35 +157,10 @@ class Verifier:
     def _launch_ahead(self, passes: Sequence[Pass]) -> Ahead | None:
         """Takes drafts in until the step's end is near; then the next one may be launched."""
         end = self._runner.expected_end - HANDS_OFF_SECONDS
-        if self._lookahead is None or self._send is None:
+        if self._lookahead is None or self._held.send is None:
             undisturbed(self._take_in, end)
             return None
         return self._lookahead.launch_late(passes, self._take_in, end)
-
-    @property
-    def _drafts_come_beside(self) -> bool:
-        """Whether no drafts that are waited for come over the network, whose loop wants the interpreter to send it.
-
-        A commit is then sent when the next step is launched, a few milliseconds later.
-        """
-        sequences = self.sequences.all
-        beside = self._hand_over is not None and len(sequences) > 0
-        return beside and all(active.is_drafted_beside for active in sequences)
-
-    def _hand_over_last(self, *, waits: bool) -> None:
-        unheard, self._unheard = self._unheard, ()
-        if self._hand_over is not None and unheard:
-            self._hand_over([(one.ran.active.stream, one.commit()) for one in unheard], waits=waits)
-
-    def _send_last(self) -> None:
-        """The outputs of the step before, unless they are out already."""
-        self._hand_over_last(waits=False)
-        self._holds_unsent = False
-        if self._unsent is not None and self._send is not None:
-            outcome, self._unsent = self._unsent, None
-            outputs = self._outputs(outcome)
-            if outputs:
-                self._send(outputs)
 
     def _outputs(self, outcome: StepOutcome) -> list[StreamOutput] | None:
         work = outcome.work
