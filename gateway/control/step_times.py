@@ -1,9 +1,9 @@
 """How long a pass takes: by its tokens, by how many sequences run, by how long is drafted elsewhere meanwhile. Knows
 measured times; no request.
 
-Each load, that is to its next power of two, has a curve. Drafting has a price for a lone sequence, which may wait for
-it, and one for more. A curve goes through the means of what was measured without drafting elsewhere, or with it and its
-price taken off, evened out so that more tokens never take less time. Beyond what was measured it goes on as it went
+Each load, that is to its nearest power of two, has a curve. Drafting has a price for a lone sequence, which may wait
+for it, and one for more. A curve goes through the means of what was measured without drafting elsewhere, or with it and
+its price taken off, evened out so that more tokens never take less time. Beyond what was measured it goes on as it went
 before, and with one measurement only it rises gently: too low a guess is tried and then measured, too high a one never
 would be.
 """
