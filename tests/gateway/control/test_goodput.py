@@ -108,3 +108,16 @@ def test_fewer_tokens_are_waited_for_less() -> None:
     waited = source(0.5, hit=0.0, wait_seconds=0.02, wait_tokens=4.0, draft_seconds=0.004)
     assert [waited.wait(k) for k in (4, 2, 6)] == pytest.approx([0.02, 0.012, 0.028])
     assert source(wait_seconds=0.001, wait_tokens=4.0, draft_seconds=0.004).wait(1) == 0.0
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("num_sequences", [1, 4, 32])
+@pytest.mark.parametrize("times", [flat(), proportional(0.001), stepped()])
+def test_no_k_is_missed_by_not_looking_further_than_some_that_promise_less(
+    rate: float, num_sequences: int, times: StepTimes
+) -> None:
+    sources = [source(rate, hit=0.5)]
+    load = Load(num_sequences=num_sequences, num_running=num_sequences, is_lone=num_sequences == 1)
+    every = [(k, goodput(sources, k, load, times)) for k in range(1, 17)]
+    least = max(promised for _, promised in every) / 1.01
+    assert best_num_tokens(sources, 1, 16, load, times) == next(pair for pair in every if pair[1] >= least)
